@@ -15,12 +15,9 @@ from numpy.typing import ArrayLike, NDArray
 from umm.errors import InputError, UmmError
 from umm.files import opened
 
-SMALL = 2**26
-"""Bytes of arrays that any file may hold."""
-LONGEST = 200
-"""Characters of a cause that are shown; zipfile's may quote much of the file."""
-PACKED = 200
-"""Bytes of arrays for each byte of a larger file; columns of a schedule pack to some thirtieth."""
+SMALL = 2**26  # bytes of arrays that any file may hold
+LONGEST = 200  # characters of a cause that are shown; zipfile's may quote much of the file
+PACKED = 200  # bytes of arrays for each byte of a larger file; columns of a schedule pack to some thirtieth
 
 
 class Archive(Mapping[str, NDArray[Any]]):
@@ -111,8 +108,7 @@ def in_c(module: str, name: str) -> Callable[..., Any]:
     return function
 
 
-POISON = 255
-"""A byte that, repeated, is NaN in every type that tensors have, 8-bit floats included."""
+POISON = 255  # a byte that, repeated, is NaN in every type that tensors have, 8-bit floats included
 
 
 def poisoned() -> bool:

@@ -27,19 +27,12 @@ TOLERANCE = {
 
 @dataclass(frozen=True)
 class Check:
-    """How far a product, or an output of a chain, is from float64 NumPy's.
+    """How far a product, or an output of a chain, is from float64 NumPy's."""
 
-    Attributes:
-        max_abs_error: Largest absolute difference of an element; nan if C has one that is not a number.
-        scale: Largest absolute element of the reference.
-        tolerance: Largest error allowed, relative to the scale.
-        name: What is compared with it.
-    """
-
-    max_abs_error: float
-    scale: float
-    tolerance: float
-    name: str = "C"
+    max_abs_error: float  # largest absolute difference of an element; nan if C has one that is not a number
+    scale: float  # largest absolute element of the reference
+    tolerance: float  # largest error allowed, relative to the scale
+    name: str = "C"  # what is compared with it
 
     @property
     def ok(self) -> bool:

@@ -23,17 +23,13 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class RankAgreement:
-    """How well predictions order a set of points.
+    """How well predictions order a set of points."""
 
-    Attributes:
-        tau: Kendall's tau-b: 1 for the same order, −1 for the opposite one; nan if either has one value only.
-        regret: How much slower the predicted winner measured than the measured one; 0 if it is the winner.
-        points: Number of points.
-    """
-
+    # Kendall's tau-b: 1 for the same order, −1 for the opposite one; nan if either has one value only.
     tau: float
+    # How much slower the predicted winner measured than the measured one; 0 if it is the winner.
     regret: float
-    points: int
+    points: int  # number of points
 
 
 def rank_agreement(
@@ -102,8 +98,7 @@ def _inversions(values: Ints) -> int:
 
 __all__ = ["Comparison", "RankAgreement", "compare", "rank_agreement"]
 
-APART = 1.5
-"""How many times too long or too short a kind of actions is predicted that does not fit."""
+APART = 1.5  # how many times too long or too short a kind of actions is predicted that does not fit
 
 _COLUMNS = ("kind", "rank", "lane", "src", "dst", "nbytes", "payload", "after_offsets", "after")
 

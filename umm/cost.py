@@ -26,15 +26,10 @@ BROUGHT = 16  # gets of which the cache holds so many drive nothing out that is 
 
 
 class Pace(NamedTuple):
-    """Factors of the devices of some actions on a machine's numbers, where devices are not all alike.
+    """Factors of the devices of some actions on a machine's numbers, where devices are not all alike."""
 
-    Attributes:
-        peak: Of the peak.
-        memory: Of the memory bandwidth.
-    """
-
-    peak: Floats | float = 1.0
-    memory: Floats | float = 1.0
+    peak: Floats | float = 1.0  # of the peak
+    memory: Floats | float = 1.0  # of the memory bandwidth
 
 
 ALIKE = Pace()
@@ -124,8 +119,7 @@ def gemm_seconds(
     return machine.launch_s + took
 
 
-multiply_seconds = partial(gemm_seconds, scheduled=True)
-"""Seconds of a schedule's multiplies."""
+multiply_seconds = partial(gemm_seconds, scheduled=True)  # seconds of a schedule's multiplies
 
 
 def table_factors(

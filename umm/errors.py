@@ -4,14 +4,10 @@ import re
 from collections.abc import Iterable
 from typing import Any
 
-INTERRUPTED = 130
-"""What a command ends with after Ctrl-C."""
-MOST_NAMES = 80
-"""Names that a message lists; ten times as many are searched for one that is meant."""
-LONGEST_LIST = 600
-"""Characters of all of these."""
-_LONG = re.compile(r"\S{241,}")
-"""A word of a message that is cut: what was asked may be endless."""
+INTERRUPTED = 130  # what a command ends with after Ctrl-C
+MOST_NAMES = 80  # names that a message lists; ten times as many are searched for one that is meant
+LONGEST_LIST = 600  # characters of all of these
+_LONG = re.compile(r"\S{241,}")  # a word of a message that is cut: what was asked may be endless
 
 
 def short_words(message: str) -> str:

@@ -70,13 +70,9 @@ class Delaying(Protocol):
 
 @runtime_checkable
 class Timed(Protocol):
-    """A further attribute of an executor: the meaning of its times, measured if it has none.
+    """A further attribute of an executor: the meaning of its times, measured if it has none."""
 
-    Attributes:
-        times: Whether they are predicted, measured or meaningless; its traces carry the same.
-    """
-
-    times: Times
+    times: Times  # whether they are predicted, measured or meaningless; its traces carry the same
 
 
 @runtime_checkable
@@ -132,13 +128,9 @@ class OnHost(Protocol):
 
 
 class Saver(Executor, Protocol):
-    """An executor that can save the tensors that a run leaves in the memory of its ranks.
+    """An executor that can save the tensors that a run leaves in the memory of its ranks."""
 
-    Attributes:
-        saves: True.
-    """
-
-    saves: bool
+    saves: bool  # true
 
     def run(
         self, schedule: Schedule, operands: Operands | None = None, save: str | Path | None = None
@@ -167,28 +159,18 @@ def saver(performer: Executor, name: str) -> Saver:
 
 @dataclass(frozen=True)
 class Rounds:
-    """How a calibration in rounds keeps those that are finished.
+    """How a calibration in rounds keeps those that are finished."""
 
-    Attributes:
-        path: Where: a file that is there is continued, if it is of the same measurement.
-        quick: Whether rounds are short and end after QUICK_S.
-    """
-
-    path: Path
-    quick: bool = False
+    path: Path  # where: a file that is there is continued, if it is of the same measurement
+    quick: bool = False  # whether rounds are short and end after QUICK_S
 
 
 @runtime_checkable
 class Calibrator(Protocol):
-    """Further methods of an executor that can measure the machine it runs on.
+    """Further methods of an executor that can measure the machine it runs on."""
 
-    Attributes:
-        dtypes: Types whose multiplies it can measure.
-        in_rounds: Whether it measures in rounds, which can be kept.
-    """
-
-    dtypes: tuple[str, ...]
-    in_rounds: bool
+    dtypes: tuple[str, ...]  # types whose multiplies it can measure
+    in_rounds: bool  # whether it measures in rounds, which can be kept
 
     def calibrate(
         self, dtypes: Sequence[str], note: Callable[[str], None], rounds: Rounds | None = None

@@ -20,23 +20,17 @@ from umm.quoting.terminal import visible
 _SHORT = reprlib.Repr()
 _SHORT.maxlevel = 3
 _SHORT.maxstring = _SHORT.maxlong = _SHORT.maxother = LONGEST = 80
-LONGEST_MESSAGE = 2000
-"""Characters of a message."""
-PARTIAL = ".umm-partial-"
-"""What the name of a file that is being written starts with."""
+LONGEST_MESSAGE = 2000  # characters of a message
+PARTIAL = ".umm-partial-"  # what the name of a file that is being written starts with
 STALE_S = 2.0
 """Seconds after which a partial file that nobody has locked is left over from a writer that was killed."""
-MOST_TEXT = 2**29
-"""Bytes of a text file that are read: more than JSON of the most actions has."""
+MOST_TEXT = 2**29  # bytes of a text file that are read: more than JSON of the most actions has
 MOST_TOML = 2**22
-MAX_ROOM = 2**30
-"""Bytes of memory that the values of a JSON text may take."""
+MAX_ROOM = 2**30  # bytes of memory that the values of a JSON text may take
 _ROOM_OF = {"{": 184, "[": 64, ",": 40}
 """Bytes of an object, a list and a member of either, in CPython 3.11 to 3.14, by the mark before it."""
-MOST_PARTS = 16
-"""Parts of a dotted TOML key that are read; the parser takes time and memory by their square."""
-MOST_DOTS = 200_000
-"""Dots in all keys of a TOML file that are read: each makes a table of about a kilobyte."""
+MOST_PARTS = 16  # parts of a dotted TOML key that are read; the parser takes time and memory by their square
+MOST_DOTS = 200_000  # dots in all keys of a TOML file that are read: each makes a table of about a kilobyte
 _OPAQUE = re.compile(
     r'"""(?:\\.|[^\\])*?(?:"{3,5}|\Z)|\'\'\'.*?(?:\'{3,5}|\Z)|"(?:\\.|[^"\\\n])*"|\'[^\'\n]*\'|#[^\n]*',
     re.DOTALL,

@@ -27,25 +27,18 @@ from umm.program.problem import Problem
 from umm.schedules.schedule import Schedule
 from umm.traces.trace import Trace
 
-DRAWN_PER_S = 5e8
-"""Bytes of random matrices that NumPy draws in a second, about."""
+DRAWN_PER_S = 5e8  # bytes of random matrices that NumPy draws in a second, about
 
 
 @dataclass(frozen=True)
 class Measured:
-    """The runs of a schedule.
+    """The runs of a schedule."""
 
-    Attributes:
-        best: The fastest run, as the paper reports.
-        seconds: Makespan of each counted run.
-        check: How far C, or the worst output of a chain, is from the reference, if that was asked for.
-        complete: Whether all runs asked for are there; False if they were ended early.
-    """
-
-    best: Trace
-    seconds: tuple[float, ...]
+    best: Trace  # the fastest run, as the paper reports
+    seconds: tuple[float, ...]  # makespan of each counted run
+    # How far C, or the worst output of a chain, is from the reference, if that was asked for.
     check: Check | None
-    complete: bool = True
+    complete: bool = True  # Whether all runs asked for are there; False if they were ended early.
 
     def record(self) -> dict[str, Any]:
         """Return the runs as plain values; without a check its two are None."""
@@ -61,21 +54,13 @@ class Measured:
 
 @dataclass(frozen=True)
 class Needs:
-    """Time and memory that runs of a schedule need on this host, to a factor of two or so.
+    """Time and memory that runs of a schedule need on this host, to a factor of two or so."""
 
-    Attributes:
-        runs: Number of runs.
-        flop: Of one run.
-        seconds: All together.
-        nbytes: Memory at its fullest.
-        free: Memory that is free now.
-    """
-
-    runs: int
-    flop: int
-    seconds: float
-    nbytes: int
-    free: int
+    runs: int  # number of runs
+    flop: int  # of one run
+    seconds: float  # all together
+    nbytes: int  # memory at its fullest
+    free: int  # memory that is free now
 
     def scale_within(self, seconds: float = math.inf, nbytes: float = math.inf) -> int:
         """Return the least power of two by which every dimension is to be divided to stay within limits.

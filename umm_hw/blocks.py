@@ -19,22 +19,14 @@ ADDING = (ACCUMULATE, REDUCE)
 
 
 class Mapped(NamedTuple):
-    """A map's function and the place of its arrays in the complete tensors.
+    """A map's function and the place of its arrays in the complete tensors."""
 
-    Attributes:
-        function: From the arrays that are read to the one that is written.
-        parameters: Keyword arguments of the function.
-        rows: Global rows r of its signature, half-open.
-        cols: Global columns c.
-        shape: r and c of the complete tensors.
-        spans: For a function with more letters: rows and columns of every operand, the written one first.
-    """
-
-    function: Function
-    parameters: Mapping[str, Any]
-    rows: tuple[int, int]
-    cols: tuple[int, int]
-    shape: tuple[int, int]
+    function: Function  # from the arrays that are read to the one that is written
+    parameters: Mapping[str, Any]  # keyword arguments of the function
+    rows: tuple[int, int]  # global rows r of its signature, half-open
+    cols: tuple[int, int]  # global columns c
+    shape: tuple[int, int]  # r and c of the complete tensors
+    # For a function with more letters: rows and columns of every operand, the written one first.
     spans: Spans = ()
 
     def __call__(self, *reads: Any, like: Any = None) -> Any:
@@ -44,21 +36,14 @@ class Mapped(NamedTuple):
 
 
 class Work(NamedTuple):
-    """The memory that one action reads and writes.
+    """The memory that one action reads and writes."""
 
-    Attributes:
-        reads: One block for a transfer, two for a gemm, those of its function for a map; else none.
-        writes: The block that changes; None for a barrier and local work.
-        adds: Whether it gains ``reads[0]``, atomically by element: accumulate and reduce.
-        product: The multiplies of a gemm; None for other kinds.
-        mapped: The function and place of a map; None for other kinds.
-    """
-
+    # One block for a transfer, two for a gemm, those of its function for a map; else none.
     reads: tuple[Block, ...]
-    writes: Block | None
-    adds: bool = False
-    product: Multiplied | None = None
-    mapped: Mapped | None = None
+    writes: Block | None  # The block that changes; None for a barrier and local work.
+    adds: bool = False  # whether it gains `reads[0]`, atomically by element: accumulate and reduce
+    product: Multiplied | None = None  # The multiplies of a gemm; None for other kinds.
+    mapped: Mapped | None = None  # The function and place of a map; None for other kinds.
 
     @property
     def in_place(self) -> bool:

@@ -19,8 +19,7 @@ from umm_hw.bfloat16 import BFLOAT16, dtype_name, numpy_bfloat16, to_float32
 from umm_hw.float8 import float8_dtype
 from umm_hw.transport import Block, Transport
 
-SHOWN = 4
-"""Tiles of a rank that are printed."""
+SHOWN = 4  # tiles of a rank that are printed
 DTYPES = ("float64", "float32", "float16", "complex128", "complex64", "int64", "int32")  # of NumPy itself
 
 

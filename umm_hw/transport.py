@@ -10,25 +10,15 @@ from umm.interval import Interval
 
 
 class Block(NamedTuple):
-    """A 2-D block in one rank's memory, rows one stride apart.
+    """A 2-D block in one rank's memory, rows one stride apart."""
 
-    Attributes:
-        rank: Whose memory.
-        heap: Which allocation; the number that ``allocate`` returned.
-        offset: Bytes from the start of the rank's part of the heap to the first element.
-        rows: Number of rows.
-        cols: Number of columns; the elements of a row are adjacent.
-        stride: Elements from one row to the next.
-        dtype: Type of the elements.
-    """
-
-    rank: int
-    heap: int
-    offset: int
-    rows: int
-    cols: int
-    stride: int
-    dtype: np.dtype[Any]
+    rank: int  # whose memory
+    heap: int  # which allocation; the number that `allocate` returned
+    offset: int  # bytes from the start of the rank's part of the heap to the first element
+    rows: int  # number of rows
+    cols: int  # number of columns; the elements of a row are adjacent
+    stride: int  # elements from one row to the next
+    dtype: np.dtype[Any]  # type of the elements
 
     def cut(self, rows: Interval, cols: Interval) -> "Block":
         """Return a sub-block; rows and columns count from this block's own first. An empty one starts at it.

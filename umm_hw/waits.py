@@ -14,28 +14,20 @@ class RankOrder:
 
     Flag a < actions says that action a has finished. Flag actions + number · ranks + r says that rank r has
     finished all that the barrier of this number waits for at it.
-
-    Attributes:
-        lanes: For each lane of this rank its rows, in order.
-        computing: Which of these lanes multiply or map.
-        waits_for: For each row and each barrier how many of this rank's own actions it waits for; a row
-            behind a barrier waits for this rank's arrival there before it looks at the flags of others.
-        flags: For each row the flags it also waits for.
-        releases: For each row of this rank the rows and barriers of this rank that wait for it; for each
-            barrier that waits for this rank the rows of this rank behind it.
-        signals: For each row of this rank the other ranks that wait for it.
-        arrival: For each barrier that waits for this rank the flag to raise on all ranks.
-        flag_count: Number of flags on each rank.
     """
 
-    lanes: list[list[int]]
-    computing: set[int]
+    lanes: list[list[int]]  # for each lane of this rank its rows, in order
+    computing: set[int]  # which of these lanes multiply or map
+    # For each row and each barrier how many of this rank's own actions it waits for; a row behind a barrier
+    # waits for this rank's arrival there before it looks at the flags of others.
     waits_for: dict[int, int]
-    flags: dict[int, list[int]]
+    flags: dict[int, list[int]]  # for each row the flags it also waits for
+    # For each row of this rank the rows and barriers of this rank that wait for it; for each barrier that
+    # waits for this rank the rows of this rank behind it.
     releases: dict[int, list[int]]
-    signals: dict[int, list[int]]
-    arrival: dict[int, int]
-    flag_count: int
+    signals: dict[int, list[int]]  # for each row of this rank the other ranks that wait for it
+    arrival: dict[int, int]  # for each barrier that waits for this rank the flag to raise on all ranks
+    flag_count: int  # number of flags on each rank
 
 
 def rank_order(schedule: Schedule, rank: int) -> RankOrder:

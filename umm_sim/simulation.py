@@ -13,8 +13,7 @@ from umm_sim.fabric.routes import book_of, pair_codes
 
 play = in_c("umm_sim._player", "play")
 
-Times = tuple[Floats, Floats]
-"""When each action starts, and when it finishes, in seconds."""
+Times = tuple[Floats, Floats]  # when each action starts, and when it finishes, in seconds
 _NO_MEANS = np.empty(0, dtype=np.int8)
 
 

@@ -14,18 +14,12 @@ class Successors:
 
     A lane runs one action at a time in row order, which is the same as every action waiting for the one
     before it on its lane. So there are no lanes here, only counts.
-
-    Attributes:
-        first: The actions that wait for none.
-        waiting: How many actions each one waits for.
-        offsets: Where each action's successors start in ``successors``, and the end.
-        successors: The actions that wait for an action.
     """
 
-    first: list[int]
-    waiting: list[int]
-    offsets: list[int]
-    successors: list[int]
+    first: list[int]  # the actions that wait for none
+    waiting: list[int]  # how many actions each one waits for
+    offsets: list[int]  # where each action's successors start in `successors`, and the end
+    successors: list[int]  # the actions that wait for an action
 
 
 def successors_of(schedule: Schedule) -> Successors:

@@ -14,8 +14,7 @@ from umm.plans.option import Option, chosen
 from umm.program.problem import Problem
 from umm.units import counted
 
-Mesh = tuple[int, ...]
-"""Lengths of the axes of a mesh of ranks."""
+Mesh = tuple[int, ...]  # lengths of the axes of a mesh of ranks
 
 
 class Names(NamedTuple):
@@ -43,55 +42,38 @@ the product at the end.
 
 
 class Formula(NamedTuple):
-    """Elements moved by an algorithm for n×n matrices with equal tiles, as text and as a function.
+    """Elements moved by an algorithm for n×n matrices with equal tiles, as text and as a function."""
 
-    Attributes:
-        text: As written.
-        value: Returns it for n and the lengths of the mesh of ranks.
-    """
-
-    text: str
-    value: Callable[..., float]
+    text: str  # as written
+    value: Callable[..., float]  # returns it for n and the lengths of the mesh of ranks
 
 
 @dataclass(frozen=True)
 class Algorithm:
-    """A way to multiply on layouts of its own; docs/how-to/add-an-algorithm.md shows how one is added.
+    """A way to multiply on layouts of its own; docs/how-to/add-an-algorithm.md shows how one is added."""
 
-    Attributes:
-        name: What it is called.
-        summary: What it does, in one line.
-        source: Where it is described.
-        native: Returns the layouts it works on for a problem, with its options.
-        write: Writes its actions.
-        refuses: Returns why it cannot serve a problem with its options, apart from the number of ranks, and
-            what would work; None if it can.
-        options: What may be chosen beside the problem.
-        takes: The numbers of ranks it takes, in words.
-        mesh: Returns the mesh it lays over so many ranks, with its options; None if it cannot.
-        words: Elements that reach a rank from others, on the native layouts; those of the rank with most.
-        messages: Transfers that reach a rank from others, in the same form.
-        published: What the source says of both.
-        piped: Returns options with which its users overlap what moves with what is multiplied.
-        sees: Returns a problem as it multiplies it, and options that follow from it: of block-cyclic matrices
-            all blocks of a rank as one tile, and the size of the blocks.
-        compares: Whether it is among a problem's peers; one that is for some layouts alone is not for others.
-    """
-
-    name: str
-    summary: str
-    source: str
-    native: Callable[..., Native]
-    write: Write
+    name: str  # what it is called
+    summary: str  # what it does, in one line
+    source: str  # where it is described
+    native: Callable[..., Native]  # returns the layouts it works on for a problem, with its options
+    write: Write  # writes its actions
+    # Returns why it cannot serve a problem with its options, apart from the number of ranks, and what would
+    # work; None if it can.
     refuses: Callable[..., str | None] = lambda problem, machine, **options: None
-    options: tuple[Option, ...] = ()
-    takes: str = "any p"
+    options: tuple[Option, ...] = ()  # what may be chosen beside the problem
+    takes: str = "any p"  # the numbers of ranks it takes, in words
+    # Returns the mesh it lays over so many ranks, with its options; None if it cannot.
     mesh: Callable[..., Mesh | None] = lambda ranks, **options: (ranks,)
+    # Elements that reach a rank from others, on the native layouts; those of the rank with most.
     words: Formula | None = None
-    messages: Formula | None = None
-    published: str = ""
+    messages: Formula | None = None  # transfers that reach a rank from others, in the same form
+    published: str = ""  # what the source says of both
+    # Returns options with which its users overlap what moves with what is multiplied.
     piped: Callable[[Problem], Sequence[Mapping[str, Any]]] = lambda problem: ()
+    # Returns a problem as it multiplies it, and options that follow from it: of block-cyclic matrices all
+    # blocks of a rank as one tile, and the size of the blocks.
     sees: Callable[[Problem], tuple[Problem, Mapping[str, Any]]] = lambda problem: (problem, {})
+    # Whether it is among a problem's peers; one that is for some layouts alone is not for others.
     compares: Callable[[Problem], bool] = lambda problem: True
 
     def chosen(self, given: Mapping[str, Any]) -> dict[str, Any]:

@@ -33,8 +33,7 @@ from umm.schedules.writer.builder import Builder
 
 MOST_PANELS, MOST_PRODUCTS = 64, 500_000
 """Panels of a multiply with which peers pipeline it; products of panels of PDGEMM, all ranks together."""
-DEEP = 128
-"""Indices of k from which a GEMM hides its pass over C, as in umm_hw.arrays.panels."""
+DEEP = 128  # indices of k from which a GEMM hides its pass over C, as in umm_hw.arrays.panels
 LOGICAL = 32
 """Indices of k that PDGEMM puts together at least: ScaLAPACK, PBLAS/SRC/pilaenv.f and PB_CpgemmAB.c."""
 Place = tuple[int, int]
@@ -42,39 +41,25 @@ Product = tuple[Slice, Slice]
 
 
 class Panels(NamedTuple):
-    """How panels go.
+    """How panels go."""
 
-    Attributes:
-        broadcast: Along a line of ranks, by the name of a way to do collectives; sums go that way back, where
-            it is not MPI's, which does broadcasts alone.
-        chunks: In so many parts that follow each other along a ring; 0 for what suits their bytes.
-        panel: The most rows or columns of a panel; 0 for a tile's, or up to 128 of thin ones.
-        prefetch: How many are on their way while one is multiplied.
-    """
-
+    # Along a line of ranks, by the name of a way to do collectives; sums go that way back, where it is not
+    # MPI's, which does broadcasts alone.
     broadcast: str = "tree"
-    chunks: int = 1
-    panel: int = 0
-    prefetch: int = 1
+    chunks: int = 1  # in so many parts that follow each other along a ring; 0 for what suits their bytes
+    panel: int = 0  # the most rows or columns of a panel; 0 for a tile's, or up to 128 of thin ones
+    prefetch: int = 1  # how many are on their way while one is multiplied
 
 
 @dataclass(frozen=True)
 class Plane:
-    """A process grid whose ranks hold a tile of each matrix.
+    """A process grid whose ranks hold a tile of each matrix."""
 
-    Attributes:
-        build: Where the actions go.
-        rows: Rows of the grid.
-        cols: Columns of it.
-        tile: Returns the tile of a tensor at a place.
-        how: How panels go.
-    """
-
-    build: Builder
-    rows: int
-    cols: int
-    tile: Callable[[str, int, int], Slice]
-    how: Panels
+    build: Builder  # where the actions go
+    rows: int  # rows of the grid
+    cols: int  # columns of it
+    tile: Callable[[str, int, int], Slice]  # returns the tile of a tensor at a place
+    how: Panels  # how panels go
 
     def multiply(self, c: str, a: str, b: str) -> None:
         """Set C to A·B: panels of columns of A, and of rows of B."""

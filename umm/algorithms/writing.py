@@ -34,18 +34,12 @@ class Counted(NamedTuple):
     """Words and messages that each rank sends and receives; a word is an element, a message a transfer.
 
     It does not matter which of the two ranks acts: a get is received by the one and sent by the other.
-
-    Attributes:
-        words_sent: Words that leave each rank, shape (ranks,).
-        words_received: Words that arrive there.
-        messages_sent: Transfers that leave it.
-        messages_received: Transfers that arrive there.
     """
 
-    words_sent: Ints
-    words_received: Ints
-    messages_sent: Ints
-    messages_received: Ints
+    words_sent: Ints  # words that leave each rank, shape (ranks,)
+    words_received: Ints  # words that arrive there
+    messages_sent: Ints  # transfers that leave it
+    messages_received: Ints  # transfers that arrive there
 
     @property
     def words(self) -> int:

@@ -21,8 +21,7 @@ from umm.program.tensors import LARGEST, MOST_RANKS
 MANIFEST = "checkpoint.json"
 SCHEMA = 1
 LONGEST = 300  # characters of what is wrong with a manifest
-MOST_BYTES = 2**26
-"""Longest manifest that is read."""
+MOST_BYTES = 2**26  # longest manifest that is read
 # Elements as they lie in a part; bfloat16 as its bits.
 STORED = {"bfloat16": np.dtype("<u2")} | {
     name: np.dtype(name).newbyteorder("<")
@@ -35,21 +34,13 @@ _KEYS = ("name", "shape", "dtype", "layout", "replica", "checksums")
 
 @dataclass(frozen=True)
 class Saved:
-    """A matrix of a checkpoint.
+    """A matrix of a checkpoint."""
 
-    Attributes:
-        name: As of a :class:`~umm.program.tensors.Tensor`.
-        layout: How it lay over the ranks that saved it.
-        dtype: Type of its elements.
-        replica: The replica that was saved.
-        checksums: Of what each rank wrote of it, for all ranks.
-    """
-
-    name: str
-    layout: Layout
-    dtype: str
-    replica: int = 0
-    checksums: tuple[str, ...] = ()
+    name: str  # as of a `umm.program.tensors.Tensor`
+    layout: Layout  # how it lay over the ranks that saved it
+    dtype: str  # type of its elements
+    replica: int = 0  # the replica that was saved
+    checksums: tuple[str, ...] = ()  # of what each rank wrote of it, for all ranks
 
     def __post_init__(self) -> None:
         """Check the name, the type and the replica."""

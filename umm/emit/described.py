@@ -15,21 +15,13 @@ WIDTH = 88
 
 @dataclass(frozen=True)
 class Described:
-    """A multiply as a program needs it.
+    """A multiply as a program needs it."""
 
-    Attributes:
-        problem: Sizes, type and layouts.
-        machine: Name of the machine it was chosen for, or its file.
-        stationary: The matrix that stays in place.
-        options: How umm makes the schedule, as keywords of ``umm.schedule``; defaults left out.
-        note: What is known of it, in a line or several.
-    """
-
-    problem: Problem
-    machine: str
-    stationary: str
-    options: Mapping[str, Any]
-    note: str
+    problem: Problem  # sizes, type and layouts
+    machine: str  # name of the machine it was chosen for, or its file
+    stationary: str  # the matrix that stays in place
+    options: Mapping[str, Any]  # how umm makes the schedule, as keywords of `umm.schedule`; defaults left out
+    note: str  # what is known of it, in a line or several
 
     def filled(self, template: str, **more: object) -> str:
         """Fill a template's ``<angles>`` with sizes, types, layouts and more.

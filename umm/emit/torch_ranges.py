@@ -15,8 +15,7 @@ from umm.interval import Interval
 from umm.layouts.layout import Layout
 from umm.plans.multiply.oplist import op_list
 
-MAX_RANGES = 4096
-"""Ranges and multiplies that a program lists; of more the file would be a heap."""
+MAX_RANGES = 4096  # ranges and multiplies that a program lists; of more the file would be a heap
 
 BODY = '''<sizes>
 # What each rank holds, as (rows, columns, rows, columns): from and up to, tile by tile. The layouts lie on no

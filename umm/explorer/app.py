@@ -27,11 +27,9 @@ if TYPE_CHECKING:
     from umm.explorer.state import Sizes
 
 MISSING = 'the page needs Dash; pip install "umm-sim[explore]"'
-IDLE = 60.0
-"""Seconds in which a connection has to send or take something, or its thread ends."""
+IDLE = 60.0  # seconds in which a connection has to send or take something, or its thread ends
 MOST_REQUEST = 16 * 2**20
-MOST_FILE = 2**28
-"""Bytes of the trace or store that the page begins with."""
+MOST_FILE = 2**28  # bytes of the trace or store that the page begins with
 # Plotly's WebGL marks compile their shaders with eval; Dash's first script stands in the page.
 POLICY = (
     "default-src 'self'; script-src 'self' 'unsafe-inline' 'unsafe-eval'; style-src 'self' 'unsafe-inline'; "

@@ -31,56 +31,35 @@ LATER = 1.0  # seconds that the page waits for them once all else is shown
 
 @dataclass(frozen=True)
 class Sources:
-    """Sources of answers beside a browser's request.
+    """Sources of answers beside a browser's request."""
 
-    Attributes:
-        dropped: Traces and stores that were dropped in.
-        behind: Where searches run.
-        chains: Files of chains that every viewer finds dropped in, as text by name.
-    """
-
-    dropped: Dropped
-    behind: Behind
-    chains: Files
+    dropped: Dropped  # traces and stores that were dropped in
+    behind: Behind  # where searches run
+    chains: Files  # files of chains that every viewer finds dropped in, as text by name
 
 
 @dataclass(frozen=True)
 class Asked:
-    """A browser's request.
+    """A browser's request."""
 
-    Attributes:
-        query: Of the page's address.
-        viewer: Who asks.
-        theme: ``dark`` or ``light``.
-        files: Topology files that were dropped in, as text by name.
-        chains: Files of chains.
-        dropped: The name of a trace or a store that was.
-        stage: What is shown already of what is found behind the page, in a word; None of nothing.
-        cancels: Whether the viewer wants no more of that.
-    """
-
-    query: str
-    viewer: str = ""
-    theme: str = "light"
-    files: Files = field(default_factory=dict)
-    chains: Files = field(default_factory=dict)
-    dropped: str = ""
+    query: str  # of the page's address
+    viewer: str = ""  # who asks
+    theme: str = "light"  # `dark` or `light`
+    files: Files = field(default_factory=dict)  # topology files that were dropped in, as text by name
+    chains: Files = field(default_factory=dict)  # files of chains
+    dropped: str = ""  # the name of a trace or a store that was
+    # What is shown already of what is found behind the page, in a word; None of nothing.
     stage: str | None = None
-    cancels: bool = False
+    cancels: bool = False  # whether the viewer wants no more of that
 
 
 @dataclass(frozen=True)
 class Answer:
-    """A page's answer.
+    """A page's answer."""
 
-    Attributes:
-        shown: By ``id.property``; what is not named stays as it is.
-        over: Whether nothing more will be found.
-        soon: Whether the page asks again once it has drawn: what is looked at is not there, or a bound.
-    """
-
-    shown: Shown
-    over: bool
+    shown: Shown  # by `id.property`; what is not named stays as it is
+    over: bool  # whether nothing more will be found
+    # Whether the page asks again once it has drawn: what is looked at is not there, or a bound.
     soon: bool = False
 
 

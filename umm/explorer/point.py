@@ -53,44 +53,26 @@ MOST_DRAWN = 20_000  # actions of a chain's schedule that is drawn
 
 @dataclass(frozen=True, eq=False)
 class Case:
-    """A state's question before layouts are chosen.
+    """A state's question before layouts are chosen."""
 
-    Attributes:
-        state: What was asked.
-        machine: Where it runs.
-        bare: What is computed: a multiply in any layouts, or a chain before it is laid out.
-        ranks: Over so many.
-        space: The points that stand beside its own.
-        limit: Bytes a rank may have: the budget, or without one its share of its device less a reserve.
-        text: Of the chain's file, if it is one of a file.
-    """
-
-    state: State
-    machine: Machine
-    bare: Problem | Outline
-    ranks: int
-    space: Space
-    limit: int
-    text: str = ""
+    state: State  # what was asked
+    machine: Machine  # where it runs
+    bare: Problem | Outline  # what is computed: a multiply in any layouts, or a chain before it is laid out
+    ranks: int  # over so many
+    space: Space  # the points that stand beside its own
+    limit: int  # bytes a rank may have: the budget, or without one its share of its device less a reserve
+    text: str = ""  # of the chain's file, if it is one of a file
 
 
 @dataclass(frozen=True, eq=False)
 class Point:
-    """A case in the layouts that were chosen.
+    """A case in the layouts that were chosen."""
 
-    Attributes:
-        case: What was asked.
-        state: The same, a row of a search by its layouts.
-        program: What is computed, in these layouts.
-        way: The keyword arguments of ``umm.schedule`` beside the program and the machine.
-        trace: What the simulator predicts.
-    """
-
-    case: Case
-    state: State
-    program: Problem | Chain
-    way: Mapping[str, Any]
-    trace: Trace
+    case: Case  # what was asked
+    state: State  # the same, a row of a search by its layouts
+    program: Problem | Chain  # what is computed, in these layouts
+    way: Mapping[str, Any]  # the keyword arguments of `umm.schedule` beside the program and the machine
+    trace: Trace  # what the simulator predicts
 
     @property
     def machine(self) -> Machine:

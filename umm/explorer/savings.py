@@ -22,10 +22,8 @@ from umm.space.pricing.multiplies import MultiplyPricer
 from umm.space.scaling import Scale, devices_of
 from umm.space.search.walk import BestFirst
 
-TIMES = (1, 2, 4, 8, 16, 32, 64)
-"""What m is multiplied by."""
-PAYS = 0.01
-"""The share of the time from which on a saving is one."""
+TIMES = (1, 2, 4, 8, 16, 32, 64)  # what m is multiplied by
+PAYS = 0.01  # the share of the time from which on a saving is one
 
 
 class Growing(Question):

@@ -32,20 +32,15 @@ from umm.space.search.uncertainty import ties
 from umm.space.search.walk import BestFirst
 from umm.units import gap_in_words
 
-TOP = 40
-"""How many of the best of a multiply are proven and ranked; of a chain ten."""
-RANGES = 10
-"""How many of them get the range of their makespan."""
+TOP = 40  # how many of the best of a multiply are proven and ranked; of a chain ten
+RANGES = 10  # how many of them get the range of their makespan
 NEAR = 1.01
 """The part of the front that advice is taken from comes first: what takes this many times the best."""
-MOST_EXACT = 10_000
-"""Of a space with more points only those are simulated that a proof needs."""
-MOST_PAIRS = 4e8
-"""A space with more points times pairs of ranks is not priced: it would take minutes."""
+MOST_EXACT = 10_000  # of a space with more points only those are simulated that a proof needs
+MOST_PAIRS = 4e8  # a space with more points times pairs of ranks is not priced: it would take minutes
 MAX_SCHEME_ACTIONS = 100_000
 """Actions of a chain's own layouts that are simulated before its search begins: one to three seconds."""
-EVERY = 0.25
-"""Seconds between two messages."""
+EVERY = 0.25  # seconds between two messages
 
 
 class Multiplies:
@@ -107,14 +102,10 @@ class Multiplies:
 
 @dataclass(frozen=True, eq=False)
 class Listed:
-    """The numbers of a chain's assignments, from 0.
+    """The numbers of a chain's assignments, from 0."""
 
-    Attributes:
-        points: The assignments.
-        places: Those that have a number, where not all have: the simulated ones of very many.
-    """
-
-    points: Assignments
+    points: Assignments  # the assignments
+    # Those that have a number, where not all have: the simulated ones of very many.
     places: list[Place] | None = None
 
     @property

@@ -35,8 +35,7 @@ SIZES = (
     "tokens", "hidden", "ffn", "heads", "kv_heads", "sequences", "context", "batch", "vocab", "experts",
     "top_k", "shared",
 )  # fmt: skip
-OPTIONAL = ("kv_heads", "shared")
-"""Sizes that 0 leaves out."""
+OPTIONAL = ("kv_heads", "shared")  # sizes that 0 leaves out
 OVER = ("nodes", "ranks")
 SPACES = ("search", "paper")
 TABS = (
@@ -55,118 +54,65 @@ Sizes = Mapping[str, Mapping[str, int]]
 
 @dataclass(frozen=True)
 class State:
-    """All that is chosen on the page.
+    """All that is chosen on the page."""
 
-    Attributes:
-        machine: A shipped machine, or the name of a file that was dropped in.
-        chain: A chain by the name of its preset or of a file; nothing for one multiply.
-        m: Rows of A and C.
-        n: Columns of B and C.
-        k: Columns of A, rows of B.
-        tokens: Rows of a chain's activations.
-        hidden: Columns of its input and output.
-        ffn: Columns between the multiplies of an MLP.
-        heads: Attention heads.
-        kv_heads: Heads of keys and values; 0 for as many as heads.
-        sequences: Equal parts of the tokens that attend to themselves alone.
-        decode: Whether a chain computes one token of each sequence, in place of all tokens.
-        context: Tokens of each sequence before the one that is decoded.
-        batch: Sequences of which one token each is decoded.
-        vocab: Vocabulary of an embedding or a head.
-        experts: Experts of a mixture.
-        top_k: Experts that each token goes to.
-        shared: Experts to which every token goes.
-        dtype: Type of A and B, or of all tensors of a chain.
-        backward: Whether a chain's gradients follow.
-        dropout: Share of an MLP's activations that are dropped.
-        nodes: Of the machine; 0 for as many as its file has.
-        ranks: Processes; 0 for as many as the machine has devices.
-        a: Layout of A as text; it may be one that does not exist, and the page says why.
-        b: Layout of B.
-        c: Layout of C.
-        layouts: Of a chain's tensors, ``X=row,W1=col``, or by name; nothing for those of a row of the search.
-        row: Which of the best that is, from 1.
-        given: Where inputs are now, and where C shall end, ``a=row,c=row``; nothing for as laid out.
-        stationary: The matrix that stays in place, or ``auto``; of a chain ``best`` too.
-        algorithm: The universal one, or another by name.
-        options: The other choices of the universal algorithm.
-        memory: Budget of a rank, as typed: ``16GiB``, ``2x``, or nothing.
-        space: Which points stand beside a multiply: those of a ``search``, or those of the ``paper``.
-        choices: Layouts that a chain's search chooses from, ``row,col,2d``; nothing for its own.
-        optimizer: Bytes of optimizer state for each element of a weight.
-        layers: Of a chain, whose memory counts; 0 for one.
-        tab: The tab in sight.
-        across: The operand whose replication factor the heat map leaves to its slider.
-        fixed: That factor, or 0 for the best.
-        grow: Whether the heat map is followed over larger m.
-        down: The tensor of a chain whose factors the heat map has down, or nothing for the first.
-        right: The one whose factors it has to the right.
-        rank: The rank the schedule is zoomed to, or −1 for all.
-        statement: Whose tensors of a chain the tiles show, from 1; 0 for the one of the action.
-        op: The action whose slices the tiles light, or −1.
-        what: The number of the machine that is asked about, or nothing for the first.
-        over: What is compared in the scaling table, ``nodes`` or ``ranks``; nothing for nodes if there may be
-            several.
-        counts: How many of them, ``1,2,4,8``; nothing for these, of ranks those of one node.
-        price: Dollars for a device for an hour, or 0.
-        step: Model and sizes of a training step, ``model=llama-3-8b batch=64 length=8K``; nothing for these.
-        pin: The point to compare with, as a query, or nothing.
-        data: Whether the numbers stand under every figure.
-    """
-
-    machine: str = "h100-8"
-    chain: str = ""
-    m: int = 8192
-    n: int = 49152
-    k: int = 12288
-    tokens: int = 8192
-    hidden: int = 4096
-    ffn: int = 16384
-    heads: int = 32
-    kv_heads: int = 0
-    sequences: int = 1
-    decode: bool = False
-    context: int = 4096
-    batch: int = 8
-    vocab: int = 32768
-    experts: int = 8
-    top_k: int = 2
-    shared: int = 0
-    dtype: str = "float32"
-    backward: bool = False
-    dropout: float = 0.0
-    nodes: int = 0
-    ranks: int = 0
-    a: str = "row"
-    b: str = "row"
-    c: str = "row"
+    machine: str = "h100-8"  # a shipped machine, or the name of a file that was dropped in
+    chain: str = ""  # a chain by the name of its preset or of a file; nothing for one multiply
+    m: int = 8192  # rows of A and C
+    n: int = 49152  # columns of B and C
+    k: int = 12288  # columns of A, rows of B
+    tokens: int = 8192  # rows of a chain's activations
+    hidden: int = 4096  # columns of its input and output
+    ffn: int = 16384  # columns between the multiplies of an MLP
+    heads: int = 32  # attention heads
+    kv_heads: int = 0  # heads of keys and values; 0 for as many as heads
+    sequences: int = 1  # equal parts of the tokens that attend to themselves alone
+    decode: bool = False  # whether a chain computes one token of each sequence, in place of all tokens
+    context: int = 4096  # tokens of each sequence before the one that is decoded
+    batch: int = 8  # sequences of which one token each is decoded
+    vocab: int = 32768  # vocabulary of an embedding or a head
+    experts: int = 8  # experts of a mixture
+    top_k: int = 2  # experts that each token goes to
+    shared: int = 0  # experts to which every token goes
+    dtype: str = "float32"  # type of A and B, or of all tensors of a chain
+    backward: bool = False  # whether a chain's gradients follow
+    dropout: float = 0.0  # share of an MLP's activations that are dropped
+    nodes: int = 0  # of the machine; 0 for as many as its file has
+    ranks: int = 0  # processes; 0 for as many as the machine has devices
+    a: str = "row"  # layout of A as text; it may be one that does not exist, and the page says why
+    b: str = "row"  # layout of B
+    c: str = "row"  # layout of C
+    # Of a chain's tensors, `X=row,W1=col`, or by name; nothing for those of a row of the search.
     layouts: str = ""
-    row: int = 1
-    given: str = ""
-    stationary: str = "auto"
-    algorithm: str = UNIVERSAL
-    options: Options = field(default_factory=Options)
-    memory: str = ""
+    row: int = 1  # which of the best that is, from 1
+    given: str = ""  # where inputs are now, and where C shall end, `a=row,c=row`; nothing for as laid out
+    stationary: str = "auto"  # the matrix that stays in place, or `auto`; of a chain `best` too
+    algorithm: str = UNIVERSAL  # the universal one, or another by name
+    options: Options = field(default_factory=Options)  # the other choices of the universal algorithm
+    memory: str = ""  # budget of a rank, as typed: `16GiB`, `2x`, or nothing
+    # Which points stand beside a multiply: those of a `search`, or those of the `paper`.
     space: str = "search"
-    choices: str = ""
-    optimizer: float = 0.0
-    layers: int = 0
-    tab: str = "leaderboard"
-    across: str = "C"
-    fixed: int = 0
-    grow: bool = False
-    down: str = ""
-    right: str = ""
-    rank: int = -1
-    statement: int = 0
-    op: int = -1
-    what: str = ""
+    choices: str = ""  # layouts that a chain's search chooses from, `row,col,2d`; nothing for its own
+    optimizer: float = 0.0  # bytes of optimizer state for each element of a weight
+    layers: int = 0  # of a chain, whose memory counts; 0 for one
+    tab: str = "leaderboard"  # the tab in sight
+    across: str = "C"  # the operand whose replication factor the heat map leaves to its slider
+    fixed: int = 0  # that factor, or 0 for the best
+    grow: bool = False  # whether the heat map is followed over larger m
+    down: str = ""  # the tensor of a chain whose factors the heat map has down, or nothing for the first
+    right: str = ""  # the one whose factors it has to the right
+    rank: int = -1  # the rank the schedule is zoomed to, or −1 for all
+    statement: int = 0  # whose tensors of a chain the tiles show, from 1; 0 for the one of the action
+    op: int = -1  # the action whose slices the tiles light, or −1
+    what: str = ""  # the number of the machine that is asked about, or nothing for the first
+    # What is compared in the scaling table, `nodes` or `ranks`; nothing for nodes if there may be several.
     over: str = ""
-    counts: str = ""
-    price: float = 0.0
+    counts: str = ""  # how many of them, `1,2,4,8`; nothing for these, of ranks those of one node
+    price: float = 0.0  # dollars for a device for an hour, or 0
+    # Model and sizes of a training step, `model=llama-3-8b batch=64 length=8K`; nothing for these.
     step: str = ""
-    pin: str = ""
-    data: bool = False
+    pin: str = ""  # the point to compare with, as a query, or nothing
+    data: bool = False  # whether the numbers stand under every figure
 
     @property
     def query(self) -> str:

@@ -41,27 +41,16 @@ MOST_NAMED = 5  # tensors of other layouts
 
 @dataclass(frozen=True, eq=False)
 class View:
-    """The input of a tab.
+    """The input of a tab."""
 
-    Attributes:
-        state: What is chosen.
-        case: What that asks; None if it is not possible.
-        behind: What is found out behind the page.
-        dark: Whether the page is dark.
-        measured: A trace that was dropped in.
-        rows: The points of a store that was dropped in.
-        mistakes: A line for each thing that does not fit together, beside the layouts.
-        pinned: The point that stands beside this one.
-    """
-
-    state: State
-    case: Case | None
-    behind: Behind
-    dark: bool = False
-    measured: Trace | None = None
-    rows: "pd.DataFrame | None" = None
-    mistakes: tuple[str, ...] = ()
-    pinned: "View | None" = None
+    state: State  # what is chosen
+    case: Case | None  # What that asks; None if it is not possible.
+    behind: Behind  # what is found out behind the page
+    dark: bool = False  # whether the page is dark
+    measured: Trace | None = None  # a trace that was dropped in
+    rows: "pd.DataFrame | None" = None  # the points of a store that was dropped in
+    mistakes: tuple[str, ...] = ()  # a line for each thing that does not fit together, beside the layouts
+    pinned: "View | None" = None  # the point that stands beside this one
     _looked: dict[bool, tuple[Point | None, str]] = field(default_factory=dict, repr=False)
 
     @property
@@ -225,33 +214,19 @@ HIDDEN = {"display": "none", "height": "0px"}  # Dash gives a figure without a h
 
 @dataclass(frozen=True)
 class Tab:
-    """One tab.
+    """One tab."""
 
-    Attributes:
-        name: In the URL.
-        title: On the tab.
-        help: What it shows, in a line above it.
-        graphs: The ids of its figures.
-        show: Returns what its parts show, by ``id.property``; every part each time.
-        controls: Makes what stands above its figures.
-        below: Makes what stands below them.
-        clicks: The ids of its figures whose marks are points that can be chosen.
-        prices: Whether it shows the priced points, which become exact while it is looked at.
-        traces: Whether it shows the point's trace, without which it is empty.
-        others: The ids, with property, of its other parts.
-    """
-
-    name: str
-    title: str
-    help: str
-    graphs: tuple[str, ...]
-    show: Callable[[View], Shown]
-    controls: Callable[[], Sequence[Any]] = tuple
-    below: Callable[[], Sequence[Any]] = tuple
-    clicks: tuple[str, ...] = ()
-    prices: bool = False
-    traces: bool = False
-    others: tuple[str, ...] = ()
+    name: str  # in the URL
+    title: str  # on the tab
+    help: str  # what it shows, in a line above it
+    graphs: tuple[str, ...]  # the ids of its figures
+    show: Callable[[View], Shown]  # returns what its parts show, by `id.property`; every part each time
+    controls: Callable[[], Sequence[Any]] = tuple  # makes what stands above its figures
+    below: Callable[[], Sequence[Any]] = tuple  # makes what stands below them
+    clicks: tuple[str, ...] = ()  # the ids of its figures whose marks are points that can be chosen
+    prices: bool = False  # whether it shows the priced points, which become exact while it is looked at
+    traces: bool = False  # whether it shows the point's trace, without which it is empty
+    others: tuple[str, ...] = ()  # the ids, with property, of its other parts
 
     @property
     def outputs(self) -> list[str]:

@@ -33,19 +33,12 @@ _MISSING = "What draws this figure came with an earlier output: restart the kern
 
 
 class Card(NamedTuple):
-    """A result's display.
+    """A result's display."""
 
-    Attributes:
-        verdict: One sentence.
-        text: The question, in a line.
-        draw: Returns the main figure.
-        table: Returns its data.
-    """
-
-    verdict: str
-    text: str
-    draw: "Callable[[], go.Figure]"
-    table: "Callable[[], pd.DataFrame]"
+    verdict: str  # one sentence
+    text: str  # the question, in a line
+    draw: "Callable[[], go.Figure]"  # returns the main figure
+    table: "Callable[[], pd.DataFrame]"  # returns its data
 
 
 class Session:

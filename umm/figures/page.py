@@ -50,23 +50,15 @@ td:first-child, th:first-child { text-align: left; }
 
 @dataclass(frozen=True, eq=False)
 class Section:
-    """A part of a page: any of a heading, a sentence that matters, a paragraph, a figure and a table.
+    """A part of a page: any of a heading, a sentence that matters, a paragraph, a figure and a table."""
 
-    Attributes:
-        heading: Heading of the part.
-        verdict: One sentence, set off from the rest.
-        text: A plain paragraph.
-        figure: A plotly figure.
-        table: The data: under a figure it unfolds, alone it is open; its first rows are shown.
-        half: Whether it takes half of the width, beside the next that does.
-    """
-
-    heading: str = ""
-    verdict: str = ""
-    text: str = ""
-    figure: "go.Figure | None" = None
+    heading: str = ""  # heading of the part
+    verdict: str = ""  # one sentence, set off from the rest
+    text: str = ""  # a plain paragraph
+    figure: "go.Figure | None" = None  # a plotly figure
+    # The data: under a figure it unfolds, alone it is open; its first rows are shown.
     table: "pd.DataFrame | None" = None
-    half: bool = False
+    half: bool = False  # whether it takes half of the width, beside the next that does
 
 
 def write_page(path: str | Path, title: str, sections: Sequence[Section]) -> None:

@@ -12,8 +12,7 @@ from umm.program.plan import Jobs, Moves, Plan, Regions
 from umm.schedules.schedule import Schedule
 from umm.units import counted, format_bytes
 
-ACROSS, HEIGHT = 4, 250
-"""Panels in a row; pixels of a row."""
+ACROSS, HEIGHT = 4, 250  # panels in a row; pixels of a row
 MOST_PANELS = 40
 
 

@@ -104,8 +104,7 @@ def found(trace: Trace) -> str:
     )
 
 
-RANKS = 2
-"""Ranks whose lanes are shown of each; the others do alike."""
+RANKS = 2  # ranks whose lanes are shown of each; the others do alike
 
 
 def write_peers(peers: Peers, path: str | Path) -> None:

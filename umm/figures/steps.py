@@ -13,10 +13,8 @@ from umm.step.rates import Rates
 from umm.step.step import Step
 from umm.units import format_bytes, format_seconds
 
-MAX_POINTS = 1000
-"""Points of a curve; of more, each window of time shows its largest."""
-DASHES = ("solid", "dash", "dot", "dashdot")
-"""Of the lines of stages, once their colours are used up."""
+MAX_POINTS = 1000  # points of a curve; of more, each window of time shows its largest
+DASHES = ("solid", "dash", "dot", "dashdot")  # of the lines of stages, once their colours are used up
 GIB = 2.0**30
 
 

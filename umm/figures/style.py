@@ -82,8 +82,7 @@ TEMPLATE = {
 
 
 P = ParamSpec("P")
-Parts = dict[str, Any]
-"""The data and the layout of a figure as plotly.js takes them."""
+Parts = dict[str, Any]  # the data and the layout of a figure as plotly.js takes them
 
 
 def as_figure(parts: Callable[P, Parts]) -> Callable[P, "go.Figure"]:
@@ -117,8 +116,7 @@ def drawing(data: Sequence[Mapping[str, Any]], title: str, height: int, **layout
     return {"data": list(data), "layout": _look(title, height, layout)}
 
 
-drawn = as_figure(drawing)
-"""Return a figure in the look of all others, as :func:`drawing` gives its parts."""
+drawn = as_figure(drawing)  # return a figure in the look of all others, as `drawing` gives its parts
 
 
 def styled(figure: "go.Figure", title: str, height: int, **layout: Any) -> "go.Figure":

@@ -235,10 +235,8 @@ def efficiency_parts(scaling: Scaling) -> Parts:
     )
 
 
-scaling_figure = as_figure(scaling_parts)
-"""Return a figure of :func:`scaling_parts`."""
-efficiency_figure = as_figure(efficiency_parts)
-"""Return a figure of :func:`efficiency_parts`."""
+scaling_figure = as_figure(scaling_parts)  # return a figure of `scaling_parts`
+efficiency_figure = as_figure(efficiency_parts)  # return a figure of `efficiency_parts`
 
 
 def _line(x: list[int], y: list[float], name: str, colour: str, symbol: str) -> dict[str, Any]:

@@ -10,8 +10,7 @@ from umm.program.graph.attention import Scores, attend, visible
 from umm.program.graph.folds import NONE, Atom, Dim, Value, folded, permuted, reshaped
 from umm.program.graph.nodes import Constant, Graph, Node, needs_input
 
-MAX_CONSTANT = 2**26
-"""Elements of the largest constant that is computed, such as a mask of 8192 tokens."""
+MAX_CONSTANT = 2**26  # elements of the largest constant that is computed, such as a mask of 8192 tokens
 INLINED = ("jit", "pjit", "closed_call", "core_call", "remat", "remat2", "checkpoint", "custom_jvp_call",
            "custom_vjp_call", "custom_vjp_call_jaxpr", "custom_lin")  # fmt: skip
 FREE = ("convert_element_type", "stop_gradient", "copy", "copy_p", "reduce_precision", "sharding_constraint",

@@ -11,8 +11,7 @@ from umm.arrays import Ints
 from umm.errors import LayoutError
 from umm.interval import Interval
 
-MOST_TILES = 2**24
-"""Tiles of all replicas of a matrix: those of 256 x 256 of a million by a million."""
+MOST_TILES = 2**24  # tiles of all replicas of a matrix: those of 256 x 256 of a million by a million
 
 
 def ceil_edges(size: int, parts: int) -> Ints:
@@ -66,8 +65,7 @@ def zigzag_edges(size: int, places: int, sequences: int = 1) -> Ints:
     return np.array(edges, dtype=np.int64)
 
 
-RULES = {"ceil": ceil_edges, "balanced": balanced_edges}
-"""How uneven sizes are cut, by name."""
+RULES = {"ceil": ceil_edges, "balanced": balanced_edges}  # how uneven sizes are cut, by name
 
 
 @lru_cache(maxsize=1024)

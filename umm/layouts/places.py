@@ -14,8 +14,7 @@ from umm.errors import LayoutError
 
 ORDERS = ("blocked", "interleaved")
 """How replicas share the ranks: each a block of consecutive ones, or every c-th."""
-REPLICATE, ROWS, COLUMNS = USES = "-rc"
-"""What an axis of a mesh of ranks is used for, as a letter."""
+REPLICATE, ROWS, COLUMNS = USES = "-rc"  # what an axis of a mesh of ranks is used for, as a letter
 
 
 def on_mesh(mesh: Sequence[int], axes: str) -> Ints:

@@ -16,15 +16,10 @@ from umm.layouts.frameworks.words import matrix_shape
 
 
 class Spoken(TileGrid):
-    """A layout's methods for the words of PyTorch's DTensor, JAX, ScaLAPACK and HPF.
+    """A layout's methods for the words of PyTorch's DTensor, JAX, ScaLAPACK and HPF."""
 
-    Attributes:
-        process_grid: Rows and columns of the process grid.
-        places: The rank at each place, shape (replicas, process grid rows, process grid columns).
-    """
-
-    process_grid: tuple[int, int]
-    places: Ints
+    process_grid: tuple[int, int]  # rows and columns of the process grid
+    places: Ints  # the rank at each place, shape (replicas, process grid rows, process grid columns)
 
     @classmethod
     @abstractmethod

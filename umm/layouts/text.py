@@ -47,20 +47,14 @@ def brief(text: str) -> str:
 
 @dataclass(frozen=True)
 class Where:
-    """The part after ``@``: the place of replicas and of their process grids among the ranks.
+    """The part after ``@``: the place of replicas and of their process grids among the ranks."""
 
-    Attributes:
-        replicas: Number of replicas.
-        order: How they share the ranks: ``blocked`` or ``interleaved``.
-        mesh: Lengths of the axes of the mesh that ranks are counted along, if the text has one.
-        axes: Use of each of these axes; see :func:`umm.layouts.places.on_mesh`.
-        ranks: The ranks, replica after replica and along the rows of its process grid, if they are listed.
-    """
-
-    replicas: int = 1
-    order: str = "blocked"
+    replicas: int = 1  # number of replicas
+    order: str = "blocked"  # how they share the ranks: `blocked` or `interleaved`
+    # Lengths of the axes of the mesh that ranks are counted along, if the text has one.
     mesh: tuple[int, ...] = ()
-    axes: str = ""
+    axes: str = ""  # use of each of these axes; see `umm.layouts.places.on_mesh`
+    # The ranks, replica after replica and along the rows of its process grid, if they are listed.
     ranks: tuple[int, ...] = ()
 
     def __str__(self) -> str:
@@ -75,27 +69,17 @@ class Where:
 
 @dataclass(frozen=True)
 class Form:
-    """A parsed text, before the shape and the number of ranks are known; ``str`` is the text again.
+    """A parsed text, before the shape and the number of ranks are known; ``str`` is the text again."""
 
-    Attributes:
-        rule: How the matrix is cut: ``row``, ``col``, ``zigzag``, ``2d``, ``cyclic`` or ``edges``.
-        grid: The process grid, if the text has one.
-        tile_shape: Of ``cyclic``.
-        edges: Of ``edges``: those of the rows, those of the columns.
-        sequences: Of ``zigzag``: equal parts of the rows that are each cut so.
-        balanced: Whether parts differ by one at most, instead of all being as large as the first.
-        colmajor: Whether ranks go down the columns of the process grid.
-        where: The part after ``@``.
-    """
-
-    rule: str
-    grid: tuple[int, int] | None = None
-    tile_shape: tuple[int, int] | None = None
+    rule: str  # how the matrix is cut: `row`, `col`, `zigzag`, `2d`, `cyclic` or `edges`
+    grid: tuple[int, int] | None = None  # the process grid, if the text has one
+    tile_shape: tuple[int, int] | None = None  # of `cyclic`
+    # Of `edges`: those of the rows, those of the columns.
     edges: tuple[tuple[int, ...], tuple[int, ...]] | None = None
-    sequences: int = 1
-    balanced: bool = False
-    colmajor: bool = False
-    where: Where = Where()
+    sequences: int = 1  # of `zigzag`: equal parts of the rows that are each cut so
+    balanced: bool = False  # whether parts differ by one at most, instead of all being as large as the first
+    colmajor: bool = False  # whether ranks go down the columns of the process grid
+    where: Where = Where()  # the part after `@`
 
     def __str__(self) -> str:
         words = [self.rule]

@@ -13,21 +13,13 @@ PARSERS = (parse_seconds, parse_bandwidth, parse_rate)
 
 
 class Change(NamedTuple):
-    """One number that is another now.
+    """One number that is another now."""
 
-    Attributes:
-        key: Where in the files it is.
-        before: As written in the old file; ``-`` if it is not there.
-        after: As written in the new file.
-        factor: New over old; None where there is no such quotient.
-        sure: Whether they differ by more than the two are unsure.
-    """
-
-    key: str
-    before: str
-    after: str
-    factor: float | None
-    sure: bool
+    key: str  # where in the files it is
+    before: str  # as written in the old file; `-` if it is not there
+    after: str  # as written in the new file
+    factor: float | None  # New over old; None where there is no such quotient.
+    sure: bool  # whether they differ by more than the two are unsure
 
 
 def changes(old: Machine, new: Machine) -> list[Change]:

@@ -55,21 +55,14 @@ class Taper(Number):
 
 
 class Network(Table):
-    """The links between nodes: the cards of a node, and the switches between nodes.
+    """The links between nodes: the cards of a node, and the switches between nodes."""
 
-    Attributes:
-        cards: Cards of a node, shared evenly among its devices, neighbours by neighbours.
-        card: Bandwidth and latency of a card, one direction.
-        leaf: Nodes on one leaf switch; all of them if the file does not say.
-        taper: Bandwidth of a leaf's cards over that of its uplinks; 1 if the file does not say.
-        rails: How cards hang on leaf switches; ``together`` if the file does not say.
-    """
-
-    cards: Count
-    card: LinkNumbers
-    leaf: Count | None = None
+    cards: Count  # cards of a node, shared evenly among its devices, neighbours by neighbours
+    card: LinkNumbers  # bandwidth and latency of a card, one direction
+    leaf: Count | None = None  # nodes on one leaf switch; all of them if the file does not say
+    # Bandwidth of a leaf's cards over that of its uplinks; 1 if the file does not say.
     taper: Taper | None = None
-    rails: Rails | None = None
+    rails: Rails | None = None  # how cards hang on leaf switches; `together` if the file does not say
 
 
 class ClusterFabric(Kind):

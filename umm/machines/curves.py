@@ -27,19 +27,14 @@ class Tiles(Sourced):
 
     A unit computes one tile of C at a time, over all of k or over one part of it. Tiles at an edge cost as
     much as whole ones, and units without a tile wait for the last wave.
-
-    Attributes:
-        rows: Rows of a tile of C; ``cols`` its columns.
-        cols: See rows.
-        units: Tiles that are computed at once.
-        ramp: What beginning and ending a tile takes, in steps along k.
-        most_splits: Parts that k may be cut into; the kernel takes the power of two that is fastest.
     """
 
-    rows: Positive
-    cols: Positive
-    units: Positive
+    rows: Positive  # rows of a tile of C; `cols` its columns
+    cols: Positive  # see rows
+    units: Positive  # tiles that are computed at once
+    # What beginning and ending a tile takes, in steps along k.
     ramp: Annotated[int, Field(ge=0, le=MAX_COUNT)]
+    # Parts that k may be cut into; the kernel takes the power of two that is fastest.
     most_splits: Positive = 1
 
     def share(self, m: npt.ArrayLike, n: npt.ArrayLike, k: npt.ArrayLike, batch: npt.ArrayLike = 1) -> Floats:
@@ -86,21 +81,14 @@ def _bracket(points: Floats, x: npt.ArrayLike) -> tuple[npt.NDArray[np.intp], np
 
 @dataclass(frozen=True, eq=False)
 class EfficiencyTable:
-    """The share of a dtype's peak that a GEMM reaches: measured on a grid of shapes, or one number and tiles.
+    """The share of a dtype's peak that a GEMM reaches: a measured grid of shapes, or one number and tiles."""
 
-    Attributes:
-        log_m: log2 of the measured m, increasing; `log_n` and `log_k` the same.
-        values: Shares of peak, one per (m, n, k).
-        tiles: What the kernel's tiles make of a shape, beside one number.
-        kernels: What a library's kernels make of a shape, beside one number.
-    """
-
-    log_m: Floats
+    log_m: Floats  # log2 of the measured m, increasing; `log_n` and `log_k` the same
     log_n: Floats
     log_k: Floats
-    values: Floats
-    tiles: Tiles | None = None
-    kernels: Kernels | None = None
+    values: Floats  # shares of peak, one per (m, n, k)
+    tiles: Tiles | None = None  # what the kernel's tiles make of a shape, beside one number
+    kernels: Kernels | None = None  # what a library's kernels make of a shape, beside one number
 
     @classmethod
     def measured(
@@ -213,18 +201,12 @@ class Efficiency(Sourced):
 
 @dataclass(frozen=True, eq=False)
 class MessageSizes:
-    """The bandwidth one transfer reaches alone, by its size.
+    """The bandwidth one transfer reaches alone, by its size."""
 
-    Attributes:
-        log_sizes: log2 of the measured sizes in bytes, increasing.
-        bandwidth: Bytes/s at these sizes.
-        link: Bytes/s of the link they were measured on.
-        cached: Bytes/s of what is in a cache, at these sizes or at any, if measured; else 0.
-    """
-
-    log_sizes: Floats
-    bandwidth: Floats
-    link: float
+    log_sizes: Floats  # log2 of the measured sizes in bytes, increasing
+    bandwidth: Floats  # Bytes/s at these sizes
+    link: float  # Bytes/s of the link they were measured on
+    # Bytes/s of what is in a cache, at these sizes or at any, if measured; else 0.
     cached: Floats | float = 0.0
 
     def slowdown(self, nbytes: npt.ArrayLike, cached: npt.ArrayLike = False) -> Floats:
@@ -295,19 +277,12 @@ COLLECTIVE, COPY_ENGINE = "collective", "copy_engine"
 
 @dataclass(frozen=True, eq=False)
 class Means:
-    """A way to move bytes that an algorithm may ask for, such as ``copy_engine`` or ``kernel``.
+    """A way to move bytes that an algorithm may ask for, such as ``copy_engine`` or ``kernel``."""
 
-    Attributes:
-        interference: Share of its GEMM rate a rank loses while it moves bytes so.
-        efficiency: Share of the links' bandwidth that large transfers reach.
-        overhead_s: Seconds each transfer waits beside its links' latencies.
-        message_sizes: Measured bandwidth by message size, if the file has it.
-    """
-
-    interference: float
-    efficiency: float = 1.0
-    overhead_s: float = 0.0
-    message_sizes: MessageSizes | None = None
+    interference: float  # share of its GEMM rate a rank loses while it moves bytes so
+    efficiency: float = 1.0  # share of the links' bandwidth that large transfers reach
+    overhead_s: float = 0.0  # seconds each transfer waits beside its links' latencies
+    message_sizes: MessageSizes | None = None  # measured bandwidth by message size, if the file has it
 
     def effective_bytes(self, payload: npt.ArrayLike) -> npt.NDArray[np.int64]:
         """Return the bytes to charge on the links for a payload in bytes."""

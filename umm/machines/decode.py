@@ -17,27 +17,16 @@ PART_KEYS, PART_SHARE = 128, 4  # of TensorRT-LLM's choice between two kernels
 
 
 class Tokens(NamedTuple):
-    """Tokens of one kernel, one of each sequence; each field is a number or an array.
+    """Tokens of one kernel, one of each sequence; each field is a number or an array."""
 
-    Attributes:
-        sequences: Prompts, or tokens, of one kernel.
-        keys: Of each in the cache, itself among them.
-        seen: Keys that it sees: all, or those of the window.
-        heads: Query heads.
-        kv_heads: Heads of keys and values; 1 of latent vectors.
-        head: Columns of a query and a key.
-        value: Columns of a value.
-        read: Elements of the cache that a key has in a head: keys and values, or a latent vector once.
-    """
-
-    sequences: Floats
-    keys: Floats
-    seen: Floats
-    heads: Floats
-    kv_heads: Floats
-    head: Floats
-    value: Floats
-    read: Floats
+    sequences: Floats  # prompts, or tokens, of one kernel
+    keys: Floats  # of each in the cache, itself among them
+    seen: Floats  # keys that it sees: all, or those of the window
+    heads: Floats  # query heads
+    kv_heads: Floats  # heads of keys and values; 1 of latent vectors
+    head: Floats  # columns of a query and a key
+    value: Floats  # columns of a value
+    read: Floats  # elements of the cache that a key has in a head: keys and values, or a latent vector once
 
 
 def tokens(
@@ -61,73 +50,46 @@ def tokens(
 
 
 class Decode(Sourced):
-    """An engine's kernel of attention of single tokens, for some sizes of heads.
+    """An engine's kernel of attention of single tokens, for some sizes of heads."""
 
-    Attributes:
-        cache: Type of the cache's elements; products are in 16 bits.
-        latent: Whether the cache has latent vectors.
-        windowed: Whether it computes tokens with a window alone (true), without (false), or both.
-        alone: Whether it is that of heads that share no keys (true), of others (false), or both.
-        few: Whether it computes tokens of few parts alone (true), of more (false), or both; see `few_parts`.
-        backend: Of attention, if not the engine's usual one.
-        usual: Columns of a key for which the engine takes the backend unless asked otherwise; all if None.
-        head: Columns of a key, increasing.
-        start: Seconds beside the work, for each.
-        feed: Bytes/s at which one unit reads the cache, for each.
-        units: Multiprocessors of the device.
-        resident: Parts of the work that one of them has at a time.
-        rows: Query heads that share a tile.
-        wide: Those that share one where so many share keys.
-        narrow: Whether products are in 8 bits, at twice the rate.
-        group: Query heads of a head of keys up to which keys are read once; above it once a query head.
-        chunk: Keys of the smallest part that is cut.
-        key_parts: Parts that keys are cut into at most.
-        past: Whether keys outside the window are cut into parts too.
-        ramp: Seconds that beginning and ending a part takes.
-        tail: 1 where units without a part wait for the last wave, 0 where work divides evenly.
-        split: Seconds that cutting keys adds.
-        value: Share of the peak that products reach.
-        norm: How units' work and memory's overlap.
-        memory: Bytes/s of the cache.
-        l2: Bytes that are read at `cached`, if a kernel before has left them in the L2 cache.
-        cached: Bytes/s of those.
-        again: Bytes/s of latent vectors that further tiles read, and of keys that each head reads.
-        passes: Bytes/s of a pass that rotates queries and puts results in their place.
-        sequence: Seconds of each sequence.
-        token: Seconds of each sequence and head of keys: its new key is written.
-    """
-
-    cache: Rated
-    latent: bool = False
+    cache: Rated  # type of the cache's elements; products are in 16 bits
+    latent: bool = False  # whether the cache has latent vectors
+    # Whether it computes tokens with a window alone (true), without (false), or both.
     windowed: bool | None = None
+    # Whether it is that of heads that share no keys (true), of others (false), or both.
     alone: bool | None = None
+    # Whether it computes tokens of few parts alone (true), of more (false), or both; see `few_parts`.
     few: bool | None = None
-    backend: Name | None = None
+    backend: Name | None = None  # of attention, if not the engine's usual one
+    # Columns of a key for which the engine takes the backend unless asked otherwise; all if None.
     usual: list[Count] | None = None
-    head: Annotated[list[Count], Field(min_length=1)]
-    start: Times
+    head: Annotated[list[Count], Field(min_length=1)]  # columns of a key, increasing
+    start: Times  # seconds beside the work, for each
+    # Bytes/s at which one unit reads the cache, for each.
     feed: Annotated[list[BytesPerSecond], Field(min_length=1)]
-    units: Count
-    resident: Annotated[float, Field(gt=0)]
-    rows: Count
-    wide: Count = 2**31
-    narrow: bool = False
+    units: Count  # multiprocessors of the device
+    resident: Annotated[float, Field(gt=0)]  # parts of the work that one of them has at a time
+    rows: Count  # query heads that share a tile
+    wide: Count = 2**31  # those that share one where so many share keys
+    narrow: bool = False  # whether products are in 8 bits, at twice the rate
+    # Query heads of a head of keys up to which keys are read once; above it once a query head.
     group: Count = 2**31
-    chunk: Annotated[float, Field(ge=1)]
-    key_parts: Count = 2**31
-    past: bool = False
-    ramp: Time
-    tail: Part
-    split: Time
-    value: ShareOfPeak
-    norm: Norm
-    memory: BytesPerSecond
-    l2: Bytes
-    cached: BytesPerSecond
+    chunk: Annotated[float, Field(ge=1)]  # keys of the smallest part that is cut
+    key_parts: Count = 2**31  # parts that keys are cut into at most
+    past: bool = False  # whether keys outside the window are cut into parts too
+    ramp: Time  # seconds that beginning and ending a part takes
+    tail: Part  # 1 where units without a part wait for the last wave, 0 where work divides evenly
+    split: Time  # seconds that cutting keys adds
+    value: ShareOfPeak  # share of the peak that products reach
+    norm: Norm  # how units' work and memory's overlap
+    memory: BytesPerSecond  # Bytes/s of the cache
+    l2: Bytes  # bytes that are read at `cached`, if a kernel before has left them in the L2 cache
+    cached: BytesPerSecond  # Bytes/s of those
+    # Bytes/s of latent vectors that further tiles read, and of keys that each head reads.
     again: BytesPerSecond = 1e15
-    passes: BytesPerSecond = 1e15
-    sequence: Time
-    token: Time
+    passes: BytesPerSecond = 1e15  # Bytes/s of a pass that rotates queries and puts results in their place
+    sequence: Time  # seconds of each sequence
+    token: Time  # seconds of each sequence and head of keys: its new key is written
 
     @model_validator(mode="after")
     def _rows_fit(self) -> Self:

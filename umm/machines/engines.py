@@ -20,78 +20,49 @@ from umm.machines.library import Library, Pace
 from umm.machines.prefill import Prefill
 from umm.machines.quantities import Name, Seconds, Source, Table
 
-CHOSEN = "engine"
-"""The table of a file that names whose its numbers are."""
-CHOICES = ("engines", "libraries")
-"""The tables of a file of which one each is chosen."""
-SERVING = ("prefill", "decode", "experts", "exchange")
-"""Kernels of serving, which no file has but by engine."""
-ATTENTION = ("prefill", "decode")
-"""Those that may have several backends."""
-HALVES = ("bfloat16", "float16")
-"""Types whose multiplies take the same time, on the same units."""
+CHOSEN = "engine"  # the table of a file that names whose its numbers are
+CHOICES = ("engines", "libraries")  # the tables of a file of which one each is chosen
+SERVING = ("prefill", "decode", "experts", "exchange")  # kernels of serving, which no file has but by engine
+ATTENTION = ("prefill", "decode")  # those that may have several backends
+HALVES = ("bfloat16", "float16")  # types whose multiplies take the same time, on the same units
 
 
 class Engine(Table):
-    """An engine's kernels, where they differ from the file's own numbers.
+    """An engine's kernels, where they differ from the file's own numbers."""
 
-    Attributes:
-        name: The engine and its version.
-        source: Where the numbers are from, of those that do not say it.
-        collectives: Its library of collectives, one of the file's ``libraries``; the file's own if None.
-        launch: Seconds of a kernel in a graph, of those that have no start of their own.
-        transfer_overhead: Seconds of a transfer in a graph beside its links' latencies: no host submits it.
-        efficiency: GEMMs by type.
-        attention: Fused attention by type and direction.
-        grouped: Multiplies of several experts by type.
-        prefill: Attention of prompts.
-        decode: Attention of tokens that follow.
-        experts: Layers of experts.
-        exchange: Tokens to their experts and back.
-        all_reduces: The engine's own, for small sizes; without any all are the library's.
-        issue: Seconds of each of these without graphs, at least: its host issues it by its own code.
-    """
-
-    name: Name
-    source: Source
+    name: Name  # the engine and its version
+    source: Source  # where the numbers are from, of those that do not say it
+    # Its library of collectives, one of the file's `libraries`; the file's own if None.
     collectives: Name | None = None
-    launch: Seconds | None = None
+    launch: Seconds | None = None  # seconds of a kernel in a graph, of those that have no start of their own
+    # Seconds of a transfer in a graph beside its links' latencies: no host submits it.
     transfer_overhead: Seconds | None = None
-    efficiency: list[Efficiency] = Field(default_factory=list)
-    attention: list[Attention] = Field(default_factory=list)
-    grouped: list[Grouped] = Field(default_factory=list)
-    prefill: list[Prefill] = Field(default_factory=list)
-    decode: list[Decode] = Field(default_factory=list)
-    experts: list[Experts] = Field(default_factory=list)
-    exchange: list[Exchange] = Field(default_factory=list)
+    efficiency: list[Efficiency] = Field(default_factory=list)  # GEMMs by type
+    attention: list[Attention] = Field(default_factory=list)  # fused attention by type and direction
+    grouped: list[Grouped] = Field(default_factory=list)  # multiplies of several experts by type
+    prefill: list[Prefill] = Field(default_factory=list)  # attention of prompts
+    decode: list[Decode] = Field(default_factory=list)  # attention of tokens that follow
+    experts: list[Experts] = Field(default_factory=list)  # layers of experts
+    exchange: list[Exchange] = Field(default_factory=list)  # tokens to their experts and back
+    # The engine's own, for small sizes; without any all are the library's.
     all_reduces: dict[Name, Pace] = Field(default_factory=dict)
+    # Seconds of each of these without graphs, at least: its host issues it by its own code.
     issue: Seconds | None = None
 
 
 class VersionedLibrary(Library):
-    """A library of collectives that engines share.
+    """A library of collectives that engines share."""
 
-    Attributes:
-        version: Of the library.
-    """
-
-    version: Name
+    version: Name  # of the library
 
 
 class Chosen(Table):
-    """The engine whose kernels a machine's numbers are of.
+    """The engine whose kernels a machine's numbers are of."""
 
-    Attributes:
-        key: As it is asked for.
-        name: The engine and its version.
-        collectives: The library of collectives and its version.
-        graphs: Whether kernels are in graphs, so that none waits for the host.
-    """
-
-    key: Name
-    name: Name
-    collectives: Name | None = None
-    graphs: bool
+    key: Name  # as it is asked for
+    name: Name  # the engine and its version
+    collectives: Name | None = None  # the library of collectives and its version
+    graphs: bool  # whether kernels are in graphs, so that none waits for the host
 
     @property
     def in_words(self) -> str:

@@ -18,30 +18,18 @@ class Exchange(Sourced):
 
     Of many tokens a rank gets each once, whatever experts of it are chosen; of few ones, at low latency, once
     for each expert.
-
-    Attributes:
-        direction: To the experts, or back to the tokens' ranks.
-        low_latency: Whether a token goes once for each expert.
-        item: Bytes of an element, with its scale.
-        start: Seconds beside the rest.
-        column: Seconds of each column of a token.
-        expert: Seconds of each expert.
-        token: Seconds of each token of a block.
-        link: Share of the links' bandwidth.
-        block: Bytes/s of a multiprocessor.
-        blocks: Multiprocessors, of low latency at most one for each expert.
     """
 
-    direction: Literal["dispatch", "combine"]
-    low_latency: bool
-    item: Annotated[float, Field(gt=0)]
-    start: Time
-    column: Time
-    expert: Time
-    token: Time
-    link: Annotated[float, Field(gt=0, le=1)]
-    block: BytesPerSecond
-    blocks: Count
+    direction: Literal["dispatch", "combine"]  # to the experts, or back to the tokens' ranks
+    low_latency: bool  # whether a token goes once for each expert
+    item: Annotated[float, Field(gt=0)]  # bytes of an element, with its scale
+    start: Time  # seconds beside the rest
+    column: Time  # seconds of each column of a token
+    expert: Time  # seconds of each expert
+    token: Time  # seconds of each token of a block
+    link: Annotated[float, Field(gt=0, le=1)]  # share of the links' bandwidth
+    block: BytesPerSecond  # Bytes/s of a multiprocessor
+    blocks: Count  # multiprocessors, of low latency at most one for each expert
 
     def seconds(
         self,

@@ -50,25 +50,15 @@ def format_of(dtype: str) -> str:
 
 
 class Load(NamedTuple):
-    """Rows of a rank's experts, as numbers or arrays.
+    """Rows of a rank's experts, as numbers or arrays."""
 
-    Attributes:
-        tiles: Tiles of rows, by their size.
-        hit: Experts that have rows.
-        rows: Of all of them.
-        tokens: Of the layer.
-        arrived: Tokens that have an expert of the rank.
-        top_k: Experts of each.
-        local: Experts of the rank.
-    """
-
-    tiles: Mapping[int, Floats]
-    hit: Floats
-    rows: Floats
-    tokens: Floats
-    arrived: Floats
-    top_k: Floats
-    local: Floats
+    tiles: Mapping[int, Floats]  # tiles of rows, by their size
+    hit: Floats  # experts that have rows
+    rows: Floats  # of all of them
+    tokens: Floats  # of the layer
+    arrived: Floats  # tokens that have an expert of the rank
+    top_k: Floats  # experts of each
+    local: Floats  # experts of the rank
 
 
 def load_of(rows: npt.ArrayLike, tokens: float, top_k: int) -> Load:
@@ -140,54 +130,34 @@ def _filled(rows: Floats, count: int) -> Floats:
 
 
 class Experts(Sourced):
-    """An engine's kernels of experts in one type.
+    """An engine's kernels of experts in one type."""
 
-    Attributes:
-        dtype: Of weights and rows.
-        models: Hidden and inner columns of models that the engine has these kernels for; all others if empty.
-        spread: Whether they are those of experts spread over ranks (true), of one group (false), or both.
-        everywhere: Whether rows of other ranks' experts pass too, as zeros.
-        computed: Whether those rows are multiplied as if they were one more expert's.
-        arrived: Whether only tokens pass that have an expert of the rank.
-        tiles: Rows of the tiles that kernels have.
-        by_mean: Tiles are as large as the passing rows for each expert of the rank times this, whichever of
-            them those are of; 0 where the fastest are taken.
-        units: Tiles at once: the device's multiprocessors.
-        value: Share of the peak inside a tile.
-        feed: Bytes/s at which a unit reads rows and weights.
-        ramp: Seconds that beginning and ending a tile takes.
-        tail: 1 where units without a tile wait for the last wave, 0 where work divides evenly.
-        norm: How arithmetic and traffic overlap.
-        memory: Bytes/s of weights and rows, each moved once.
-        l2: Bytes of each multiply at `cached`, if a kernel before has left them in the L2 cache.
-        cached: Bytes/s of those.
-        passes: Bytes/s of sorting rows, the activation, and the sum of results.
-        start: Seconds of all kernels beside their work.
-        token: Seconds of each token and expert of it: routing.
-        expert: Seconds of each expert of the rank.
-    """
-
-    dtype: Weights
+    dtype: Weights  # of weights and rows
+    # Hidden and inner columns of models that the engine has these kernels for; all others if empty.
     models: list[str] = Field(default_factory=list)
+    # Whether they are those of experts spread over ranks (true), of one group (false), or both.
     spread: bool | None = None
-    everywhere: bool = False
-    computed: bool = False
-    arrived: bool = False
+    everywhere: bool = False  # whether rows of other ranks' experts pass too, as zeros
+    computed: bool = False  # whether those rows are multiplied as if they were one more expert's
+    arrived: bool = False  # whether only tokens pass that have an expert of the rank
+    # Rows of the tiles that kernels have.
     tiles: Annotated[list[Literal[8, 16, 32, 48, 64, 128, 256]], Field(min_length=1)]
+    # Tiles are as large as the passing rows for each expert of the rank times this, whichever of them those
+    # are of; 0 where the fastest are taken.
     by_mean: Annotated[float, Field(ge=0)] = 0.0
-    units: Count
-    value: ShareOfPeak
-    feed: BytesPerSecond
-    ramp: Time
-    tail: Part
-    norm: Norm
-    memory: BytesPerSecond
-    l2: Bytes
-    cached: BytesPerSecond
-    passes: BytesPerSecond
-    start: Time
-    token: Time
-    expert: Time
+    units: Count  # tiles at once: the device's multiprocessors
+    value: ShareOfPeak  # share of the peak inside a tile
+    feed: BytesPerSecond  # Bytes/s at which a unit reads rows and weights
+    ramp: Time  # seconds that beginning and ending a tile takes
+    tail: Part  # 1 where units without a tile wait for the last wave, 0 where work divides evenly
+    norm: Norm  # how arithmetic and traffic overlap
+    memory: BytesPerSecond  # Bytes/s of weights and rows, each moved once
+    l2: Bytes  # bytes of each multiply at `cached`, if a kernel before has left them in the L2 cache
+    cached: BytesPerSecond  # Bytes/s of those
+    passes: BytesPerSecond  # Bytes/s of sorting rows, the activation, and the sum of results
+    start: Time  # seconds of all kernels beside their work
+    token: Time  # seconds of each token and expert of it: routing
+    expert: Time  # seconds of each expert of the rank
 
     def multiply(
         self, load: Load, n: npt.ArrayLike, k: npt.ArrayLike, peak: float, warm: bool = False

@@ -54,17 +54,11 @@ def kind_of_link(name: str, count: int) -> str:
 
 
 class Ends(NamedTuple):
-    """The devices that a fabric joins, by name, and the costs of a transfer beside its links.
+    """The devices that a fabric joins, by name, and the costs of a transfer beside its links."""
 
-    Attributes:
-        names: A short name for each device.
-        overhead: Seconds every transfer takes beside its links' latencies.
-        memory_bandwidth: Bytes/s of one device's memory.
-    """
-
-    names: tuple[str, ...]
-    overhead: float
-    memory_bandwidth: float
+    names: tuple[str, ...]  # a short name for each device
+    overhead: float  # seconds every transfer takes beside its links' latencies
+    memory_bandwidth: float  # Bytes/s of one device's memory
 
 
 def listed(routes: Iterable[tuple[int, ...]]) -> tuple[Ints, Ints]:
@@ -89,21 +83,19 @@ class Fabric(ABC):
         names: Link names.
         bandwidth: Bytes/s, one per link.
         latency: Seconds, one per link.
-        shape: Lengths of the axes of a grid that devices lie on, the last fastest; () if they lie on none.
-        near: Devices that follow each other and are joined by faster links than others, such as those of a
-            node; 1 if there are none.
-        nodes: Whether those are nodes with a network between.
-        tiers: Groups of devices joined by faster links than others, where ``near`` does not say which are:
-            those of one place are joined between groups. () if there are none.
-        searches: Whether a route is found hop by hop, so that it pays to remember it.
         cards: The links out of and into each network card, in the order of nodes or of devices.
     """
 
+    # Lengths of the axes of a grid that devices lie on, the last fastest; () if they lie on none.
     shape: tuple[int, ...] = ()
+    # Devices that follow each other and are joined by faster links than others, such as those of a node; 1 if
+    # there are none.
     near: int = 1
-    nodes: bool = False
+    nodes: bool = False  # whether those are nodes with a network between
+    # Groups of devices joined by faster links than others, where `near` does not say which are: those of one
+    # place are joined between groups. () if there are none.
     tiers: tuple[tuple[int, ...], ...] = ()
-    searches: bool = False
+    searches: bool = False  # whether a route is found hop by hop, so that it pays to remember it
 
     def __init__(self) -> None:
         self.names: list[str] = []

@@ -15,8 +15,7 @@ if TYPE_CHECKING:
 FORWARD, BACKWARD = 0.86, 0.74
 """Of its GEMMs' rate where a file says nothing: FlashAttention-2 reaches up to 73 % of an A100's peak forward
 and 63 % backward, beside GEMMs of 80 to 90 %. Source: Dao (2023), FlashAttention-2, section 4.1."""
-WORKED = 0.95
-"""Of their time that units work there, with 16K tokens and 2,048 columns."""
+WORKED = 0.95  # of their time that units work there, with 16K tokens and 2,048 columns
 
 
 Shares = Annotated[list[Annotated[float, Field(gt=0, le=1)]], Field(min_length=1)]

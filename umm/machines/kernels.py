@@ -68,18 +68,12 @@ def _normed(one: Floats, other: Floats, norm: float) -> Floats:
 
 
 class Issue(Table):
-    """The least seconds between two multiplies that an engine's own code issues, for some shapes.
+    """The least seconds between two multiplies that an engine's own code issues, for some shapes."""
 
-    Attributes:
-        time: Of the host.
-        rows: Rows of C up to which it holds; None for any.
-        unless_rows: It holds where the rows are no multiple of this.
-        unless: It holds where n or k is no multiple of these.
-    """
-
-    time: Time
-    rows: Positive | None = None
-    unless_rows: Positive | None = None
+    time: Time  # of the host
+    rows: Positive | None = None  # Rows of C up to which it holds; None for any.
+    unless_rows: Positive | None = None  # it holds where the rows are no multiple of this
+    # It holds where n or k is no multiple of these.
     unless: Annotated[list[Positive] | None, Field(min_length=2, max_length=2)] = None
 
     def holds(self, m: Floats, n: Floats, k: Floats) -> Bools:
@@ -99,18 +93,10 @@ Issues = Annotated[list[Issue], Field(min_length=1)]
 
 @dataclass(frozen=True, kw_only=True)
 class Kernels:
-    """The time of a GEMM of one type on one device, by the kernels of a library.
+    """The time of a GEMM of one type on one device, by the kernels of a library."""
 
-    Attributes:
-        rate: flop/s of one unit.
-        itemsize: Bytes of an element of A and B.
-        weights: Share of that of an element of B, which kernels expand.
-        wide: The kernels whose C has elements of 4 bytes; None for these.
-        unlike: The kernels whose A and B are of unlike types; None for these.
-    """
-
-    rate: float
-    itemsize: float
+    rate: float  # flop/s of one unit
+    itemsize: float  # bytes of an element of A and B
     units: int = stated(Positive, "tiles that are computed at once")
     tiles: tuple[tuple[int, int], ...] = stated(Shapes, "rows and columns of the tiles that kernels have")
     splits: tuple[int, ...] = stated(Parts, "parts that k may be cut into", (1,))
@@ -188,9 +174,9 @@ class Kernels:
     issues: tuple[Issue, ...] = stated(
         Issues, "times of the engine's host to issue a multiply, by shape; the last that holds counts", ()
     )
-    weights: float = 1.0
-    wide: "Kernels | None" = None
-    unlike: "Kernels | None" = None
+    weights: float = 1.0  # share of that of an element of B, which kernels expand
+    wide: "Kernels | None" = None  # The kernels whose C has elements of 4 bytes; None for these.
+    unlike: "Kernels | None" = None  # The kernels whose A and B are of unlike types; None for these.
 
     @cached_property
     def moves(self) -> float:

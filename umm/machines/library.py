@@ -14,8 +14,7 @@ from pydantic import Field, model_validator
 
 from umm.machines.quantities import Bandwidth, Count, Name, Number, Seconds, Share, Size, Table
 
-BLEND = 3.0
-"""How two limits of a rate meet: the sum of the −3rd powers. Between them neither alone binds."""
+BLEND = 3.0  # How two limits of a rate meet: the sum of the −3rd powers. Between them neither alone binds.
 GiB = 2.0**30
 ROUND = {"broadcast": "all-gather", "reduce": "reduce-scatter"}
 """What goes round the same rings, by the same kernels: the whole from or to one rank, or a piece of each."""
@@ -28,17 +27,11 @@ class Times(Number):
 
 
 class Estimate(Table):
-    """The library's own estimate of a way, by which it chooses: constants of its source.
+    """The library's own estimate of a way, by which it chooses: constants of its source."""
 
-    Attributes:
-        start: Seconds, without steps.
-        step: Seconds for each rank that a piece passes on its way round.
-        rate: Bytes/s of the way, as nccl-tests counts bus bandwidth.
-    """
-
-    start: Seconds
-    step: Seconds
-    rate: Bandwidth
+    start: Seconds  # seconds, without steps
+    step: Seconds  # seconds for each rank that a piece passes on its way round
+    rate: Bandwidth  # Bytes/s of the way, as nccl-tests counts bus bandwidth
 
     def seconds(self, what: str, nbytes: float, ranks: int) -> float:
         """Return the library's own estimate of the way's seconds."""
@@ -48,53 +41,42 @@ class Estimate(Table):
 
 
 class Pace(Table):
-    """Speeds of one way to do a collective.
+    """Speeds of one way to do a collective."""
 
-    Attributes:
-        start: Seconds before the first bytes move, without steps.
-        step: Seconds more for each step; none if None.
-        steps: What is a step: each rank beyond the first (``ranks``), each doubling of them, or one whose
-            bytes cross the link while it takes its latency: each of the ``pieces`` that a rank passes on, or
-            each of the ``levels`` of a tree, up and down, as many as doublings.
-        link: Rate of a port that nothing else limits, over that of the links.
-        fading: Share of it that each doubling of the ranks takes away.
-        blocks: Bytes/s that the thread blocks of a rank move together. They send in p − 1 of the p steps of a
-            ring: the last only copies out what has come.
-        peer: Bytes/s that a kernel reads from one other rank. Its threads load from all of them at a time, so
-            p − 1 times as much in all; where the switch adds, one load counts for p + 1.
-        drift: Seconds by which the slowest block ends later, for 1 GiB that passes; it grows with the root of
-            the bytes. Each block has a fixed share of them, and the delays of its chunks add up at random.
-        channels: Channels that blocks exchange messages on. A message goes over as many as leave one for each
-            peer, a power of two; what the fullest channel carries decides.
-        part: Most bytes of a message on a channel; larger messages go over more channels.
-        batch: Messages that are begun together; each further batch starts anew.
-        path: What crosses a port: what a ring passes on, what a switch that adds passes on, or all that the
-            others have.
-        message: Bytes for each peer above which this way is used, and no other.
-        largest: Bytes above which frameworks leave it to the library, or a library has another way; None if
-            it serves any size.
-        issue: Seconds that it takes at least: those in which a host issues it, without graphs.
-        most: Ranks above which the library does not have this way; None if it has it for any number.
-        estimate: The library's own estimate; None if unknown.
-    """
-
-    start: Seconds
-    step: Seconds | None = None
+    start: Seconds  # seconds before the first bytes move, without steps
+    step: Seconds | None = None  # seconds more for each step; none if None
+    # What is a step: each rank beyond the first (`ranks`), each doubling of them, or one whose bytes cross
+    # the link while it takes its latency: each of the `pieces` that a rank passes on, or each of the `levels`
+    # of a tree, up and down, as many as doublings.
     steps: Literal["ranks", "doublings", "pieces", "levels"] = "ranks"
-    link: Times
-    fading: Share | None = None
+    link: Times  # rate of a port that nothing else limits, over that of the links
+    fading: Share | None = None  # share of it that each doubling of the ranks takes away
+    # Bytes/s that the thread blocks of a rank move together. They send in p − 1 of the p steps of a ring: the
+    # last only copies out what has come.
     blocks: Bandwidth | None = None
+    # Bytes/s that a kernel reads from one other rank. Its threads load from all of them at a time, so p − 1
+    # times as much in all; where the switch adds, one load counts for p + 1.
     peer: Bandwidth | None = None
+    # Seconds by which the slowest block ends later, for 1 GiB that passes; it grows with the root of the
+    # bytes. Each block has a fixed share of them, and the delays of its chunks add up at random.
     drift: Seconds | None = None
+    # Channels that blocks exchange messages on. A message goes over as many as leave one for each peer, a
+    # power of two; what the fullest channel carries decides.
     channels: Count | None = None
-    part: Size | None = None
-    batch: Count | None = None
+    part: Size | None = None  # most bytes of a message on a channel; larger messages go over more channels
+    batch: Count | None = None  # messages that are begun together; each further batch starts anew
+    # What crosses a port: what a ring passes on, what a switch that adds passes on, or all that the others
+    # have.
     path: Literal["ring", "switch", "everything"] = "ring"
-    message: Size | None = None
+    message: Size | None = None  # bytes for each peer above which this way is used, and no other
+    # Bytes above which frameworks leave it to the library, or a library has another way; None if it serves
+    # any size.
     largest: Size | None = None
+    # Seconds that it takes at least: those in which a host issues it, without graphs.
     issue: Seconds | None = None
+    # Ranks above which the library does not have this way; None if it has it for any number.
     most: Count | None = None
-    estimate: Estimate | None = None
+    estimate: Estimate | None = None  # The library's own estimate; None if unknown.
 
     def joins(self, ranks: int) -> bool:
         """Return whether the library has the way for so many ranks."""
@@ -255,20 +237,14 @@ def considered(paces: Mapping[str, Pace], what: str, nbytes: float, ranks: int) 
 
 
 class Between(Table):
-    """Speeds of ways between nodes beside bytes: a step is each node beyond the first, or each doubling.
+    """Speeds of ways between nodes beside bytes: a step is each node beyond the first, or each doubling."""
 
-    Attributes:
-        ring: A ring for each card, which goes through all ranks of a node before it leaves it.
-        ring_ll: The same for small gathers and scattered sums, by a protocol that fills cards less.
-        tree: Trees over nodes, for all-reduces, cut into chunks that follow each other.
-        tree_ll: The same for small sizes, by a protocol that passes everything on before the next level.
-        pairwise: Every rank with every other.
-    """
-
-    ring: Pace
-    tree: Pace
-    pairwise: Pace
+    ring: Pace  # a ring for each card, which goes through all ranks of a node before it leaves it
+    tree: Pace  # trees over nodes, for all-reduces, cut into chunks that follow each other
+    pairwise: Pace  # every rank with every other
+    # The same for small gathers and scattered sums, by a protocol that fills cards less.
     ring_ll: Pace | None = Field(default=None, alias="ring-ll")
+    # The same for small sizes, by a protocol that passes everything on before the next level.
     tree_ll: Pace | None = Field(default=None, alias="tree-ll")
 
 
@@ -276,25 +252,18 @@ Ways = Annotated[dict[Name, Pace], Field(min_length=1)]
 
 
 class Library(Table):
-    """A library of collectives: its name, and its ways by collective and name.
+    """A library of collectives: its name, and its ways by collective and name."""
 
-    Attributes:
-        name: Of the library.
-        kernels: All-reduces for small sizes that frameworks bring along; the library does not choose them.
-        between: Ways between nodes; None if unknown.
-        sms: Multiprocessors, or compute units, of a device that run the library's kernels.
-        sms_rated: At how many the rates of ``blocks`` were measured.
-    """
-
-    name: Name
+    name: Name  # of the library
     all_gather: Ways = Field(alias="all-gather")
     reduce_scatter: Ways = Field(alias="reduce-scatter")
     all_reduce: Ways = Field(alias="all-reduce")
     all_to_all: Ways = Field(alias="all-to-all")
+    # All-reduces for small sizes that frameworks bring along; the library does not choose them.
     kernels: dict[Name, Pace] = Field(default_factory=dict)
-    between: Between | None = None
-    sms: Count | None = None
-    sms_rated: Count | None = None
+    between: Between | None = None  # Ways between nodes; None if unknown.
+    sms: Count | None = None  # multiprocessors, or compute units, of a device that run the library's kernels
+    sms_rated: Count | None = None  # at how many the rates of `blocks` were measured
 
     @model_validator(mode="after")
     def _rated(self) -> "Library":

@@ -12,12 +12,7 @@ CLOCK, SPREAD = 0.7, 0.15
 
 @dataclass(frozen=True, kw_only=True)
 class Load:
-    """A device under the load of a step; the numbers of a machine file's table ``load``.
-
-    Attributes:
-        spread: By how much the clock is uncertain, a share.
-        source: Source of the clock.
-    """
+    """A device under the load of a step; the numbers of a machine file's table ``load``."""
 
     clock: float = stated(Share, "clock after seconds of multiplies, over that of the first ones", CLOCK)
     power: float = stated(Power, "power limit of a device as it is delivered", 0.0)
@@ -26,8 +21,8 @@ class Load:
     host_link: float = stated(Bandwidth, "between a device and its host, one direction", 55e9)
     host_memory: float = stated(Bandwidth, "of the host's memory, a device's share", 60e9)
     visible_memory: int = stated(Size, "memory that programs see: nvidia-smi's memory.total", 0)
-    spread: float = SPREAD
-    source: str = "assumed, between the chips whose files state it"
+    spread: float = SPREAD  # by how much the clock is uncertain, a share
+    source: str = "assumed, between the chips whose files state it"  # source of the clock
 
     def scaled(self, factor: float) -> "Load":
         """Return the same with a clock that much higher, at most that of the first multiplies."""

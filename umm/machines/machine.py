@@ -44,19 +44,13 @@ class Link(NamedTuple):
 
 
 class GemmLimits(NamedTuple):
-    """The roofline of a device for one type and length of sums.
+    """The roofline of a device for one type and length of sums."""
 
-    Attributes:
-        start_s: Seconds of every GEMM beside its work: the launch, or the start of a kernel that is queued.
-        rate: flop/s.
-        bandwidth: Bytes/s of memory.
-        passes: How often C crosses memory: written once by a library's kernel, else read and written.
-    """
-
+    # Seconds of every GEMM beside its work: the launch, or the start of a kernel that is queued.
     start_s: float
-    rate: float
-    bandwidth: float
-    passes: int
+    rate: float  # flop/s
+    bandwidth: float  # Bytes/s of memory
+    passes: int  # how often C crosses memory: written once by a library's kernel, else read and written
 
 
 @dataclass(frozen=True, eq=False, repr=False, kw_only=True)

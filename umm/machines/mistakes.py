@@ -15,8 +15,7 @@ from umm.machines.fabric import Ends
 from umm.machines.kind import Kind
 from umm.machines.quantities import Number
 
-MAX_LINES = 100
-"""Mistakes of a file that are explained; a file of 250,000 unknown keys has as many."""
+MAX_LINES = 100  # mistakes of a file that are explained; a file of 250,000 unknown keys has as many
 MOST_ROUNDS = 8
 MOST_ROUTES = 8
 REPAIRED = "repaired"

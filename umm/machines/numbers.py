@@ -8,26 +8,16 @@ from umm.machines.quantities import Bandwidth, Count, Seconds, Share, Size, stat
 
 
 class Fact(NamedTuple):
-    """One number of a machine file, as written.
+    """One number of a machine file, as written."""
 
-    Attributes:
-        key: Where in the file it is.
-        value: With its unit.
-        source: Where it comes from.
-        per: What it is for one of.
-        assumed: Whether it is a guess.
-        uncertainty: How sure it is, as a share of it.
-        range: The least and the most it may be, as written.
-        basis: ``measured`` on such a machine, ``published`` by a data sheet or paper, or ``assumed``.
-    """
-
-    key: str
-    value: str
-    source: str
-    per: str
-    assumed: bool
-    uncertainty: float | None = None
-    range: tuple[str, str] | None = None
+    key: str  # where in the file it is
+    value: str  # with its unit
+    source: str  # where it comes from
+    per: str  # what it is for one of
+    assumed: bool  # whether it is a guess
+    uncertainty: float | None = None  # how sure it is, as a share of it
+    range: tuple[str, str] | None = None  # the least and the most it may be, as written
+    # `measured` on such a machine, `published` by a data sheet or paper, or `assumed`.
     basis: str = "published"
 
 

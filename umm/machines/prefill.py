@@ -64,31 +64,18 @@ def normed(one: Floats, other: Floats, norm: float) -> Floats:
 
 
 class Prompts(NamedTuple):
-    """Prompts of one kernel, all of one length; each field is a number or an array.
+    """Prompts of one kernel, all of one length; each field is a number or an array."""
 
-    Attributes:
-        sequences: Prompts, or tokens, of one kernel.
-        queries: Of each.
-        keys: Of each, those cached before among them.
-        seen: Keys that a query sees in the mean.
-        most: Keys that a query sees at most.
-        edges: Edges of a mask that a tile of queries has: 1 with a causal mask, 2 with a window too.
-        heads: Query heads.
-        kv_heads: Heads of keys and values.
-        head: Columns of a query and a key.
-        value: Columns of a value.
-    """
-
-    sequences: Floats
-    queries: Floats
-    keys: Floats
-    seen: Floats
-    most: Floats
-    edges: Floats
-    heads: Floats
-    kv_heads: Floats
-    head: Floats
-    value: Floats
+    sequences: Floats  # prompts, or tokens, of one kernel
+    queries: Floats  # of each
+    keys: Floats  # of each, those cached before among them
+    seen: Floats  # keys that a query sees in the mean
+    most: Floats  # keys that a query sees at most
+    edges: Floats  # edges of a mask that a tile of queries has: 1 with a causal mask, 2 with a window too
+    heads: Floats  # query heads
+    kv_heads: Floats  # heads of keys and values
+    head: Floats  # columns of a query and a key
+    value: Floats  # columns of a value
 
 
 def causal(
@@ -127,57 +114,33 @@ def causal(
 
 
 class Prefill(Sourced):
-    """An engine's kernel of attention of prompts, for some sizes of heads.
+    """An engine's kernel of attention of prompts, for some sizes of heads."""
 
-    Attributes:
-        dtype: Of the products.
-        cache: Of the cache's elements.
-        latent: Whether keys are made from latent vectors.
-        windowed: Whether it computes prompts with a window alone (true), without (false), or both.
-        backend: Of attention, if not the engine's usual one.
-        usual: Columns of a key for which the engine takes the backend unless asked otherwise; all if None.
-        least: Queries of a sequence below which the kernel of tokens computes them.
-        head: Columns of a key, increasing.
-        value: Share of the peak inside a tile, for each.
-        start: Seconds beside the work, for each.
-        units: Tiles at once: the device's multiprocessors.
-        tile: Queries of a tile.
-        packed: Whether a tile has the queries of all heads that share keys.
-        keys: Keys that a tile takes at once; those it sees are padded to it.
-        ramp: Seconds that beginning and ending a tile takes.
-        tail: 1 where units without a tile wait for the last wave, 0 where work divides evenly.
-        split: Seconds that cutting keys among idle units adds.
-        skipped: Share of a key's time that one takes outside of the window; 0 where none is visited.
-        norm: How arithmetic and traffic overlap.
-        memory: Bytes/s of queries, results, keys and values.
-        write: Bytes/s at which keys and values go to the cache, in a kernel before.
-        token: Seconds of each token there.
-        sequence: Seconds of each sequence: its table of pages.
-    """
-
-    dtype: Rated
-    cache: Rated
-    latent: bool = False
+    dtype: Rated  # of the products
+    cache: Rated  # of the cache's elements
+    latent: bool = False  # whether keys are made from latent vectors
+    # Whether it computes prompts with a window alone (true), without (false), or both.
     windowed: bool | None = None
-    backend: Name | None = None
+    backend: Name | None = None  # of attention, if not the engine's usual one
+    # Columns of a key for which the engine takes the backend unless asked otherwise; all if None.
     usual: list[Count] | None = None
-    least: Count = 1
-    head: Annotated[list[Count], Field(min_length=1)]
-    value: Annotated[list[ShareOfPeak], Field(min_length=1)]
-    start: Times
-    units: Count
-    tile: Count
-    packed: bool
-    keys: Annotated[float, Field(ge=1)]
-    ramp: Time
-    tail: Part
-    split: Time
-    skipped: Part = 0.0
-    norm: Norm
-    memory: BytesPerSecond
-    write: BytesPerSecond
-    token: Time
-    sequence: Time
+    least: Count = 1  # queries of a sequence below which the kernel of tokens computes them
+    head: Annotated[list[Count], Field(min_length=1)]  # columns of a key, increasing
+    value: Annotated[list[ShareOfPeak], Field(min_length=1)]  # share of the peak inside a tile, for each
+    start: Times  # seconds beside the work, for each
+    units: Count  # tiles at once: the device's multiprocessors
+    tile: Count  # queries of a tile
+    packed: bool  # whether a tile has the queries of all heads that share keys
+    keys: Annotated[float, Field(ge=1)]  # keys that a tile takes at once; those it sees are padded to it
+    ramp: Time  # seconds that beginning and ending a tile takes
+    tail: Part  # 1 where units without a tile wait for the last wave, 0 where work divides evenly
+    split: Time  # seconds that cutting keys among idle units adds
+    skipped: Part = 0.0  # share of a key's time that one takes outside of the window; 0 where none is visited
+    norm: Norm  # how arithmetic and traffic overlap
+    memory: BytesPerSecond  # Bytes/s of queries, results, keys and values
+    write: BytesPerSecond  # Bytes/s at which keys and values go to the cache, in a kernel before
+    token: Time  # seconds of each token there
+    sequence: Time  # seconds of each sequence: its table of pages
 
     @model_validator(mode="after")
     def _rows_fit(self) -> Self:

@@ -94,16 +94,12 @@ class Number(Sourced):
 
 
 class Quantity(Number):
-    """A number with its unit in the string.
-
-    Attributes:
-        least: The smallest that is taken, in the program's unit: where there is more, no time is endless.
-        most: The largest.
-    """
+    """A number with its unit in the string."""
 
     value: str
+    # The smallest that is taken, in the program's unit: where there is more, no time is endless.
     least: ClassVar[float] = 1.0
-    most: ClassVar[float] = 1e30
+    most: ClassVar[float] = 1e30  # the largest
 
     @staticmethod
     def parse(text: str) -> float:
@@ -259,25 +255,15 @@ def noted(note: str, default: Any = ..., alias: str | None = None) -> Any:
 
 
 class Declared(NamedTuple):
-    """One number of a machine file.
+    """One number of a machine file."""
 
-    Attributes:
-        name: Attribute in the program; of a time with ``_s``, which its key has not.
-        key: In the file.
-        quantity: Type in the file: its unit and the range of values.
-        kind: Type in the program.
-        default: Value of a file that does not state it; MISSING if every file states it.
-        note: Meaning, as files and the reference have it.
-        of_memory: Whether it is in proportion to the memory bandwidth.
-    """
-
-    name: str
-    key: str
-    quantity: Any
-    kind: Any
-    default: Any
-    note: str
-    of_memory: bool
+    name: str  # attribute in the program; of a time with `_s`, which its key has not
+    key: str  # in the file
+    quantity: Any  # type in the file: its unit and the range of values
+    kind: Any  # type in the program
+    default: Any  # Value of a file that does not state it; MISSING if every file states it.
+    note: str  # meaning, as files and the reference have it
+    of_memory: bool  # whether it is in proportion to the memory bandwidth
 
 
 def stated(quantity: Any, note: str, default: Any = MISSING, of_memory: bool = False) -> Any:

@@ -22,8 +22,7 @@ from umm.machines.tables import INSIDE_DOUBLINGS, MAX_TABLE, MOST_ROWS, weighed
 from umm.numbers import parse_real
 from umm.quoting.terminal import visible
 
-BESIDE = ".serving.csv"
-"""How the name of such a table ends, in place of ``.toml``."""
+BESIDE = ".serving.csv"  # how the name of such a table ends, in place of `.toml`
 COLUMNS = ("kernel", "format", "sizes", "seconds")
 SIZES = {
     "prefill": ("sequences", "queries", "keys", "heads", "kv_heads"),
@@ -34,21 +33,15 @@ SIZES = {
 ROW_WIDTH = 1.0
 """Doublings in which a row counts for 1/e^(1/2): tables have a row each doubling of five sizes. On a fifth of
 AIConfigurator's sampled rows of H100 half of it and one and a half are worse."""
-Law = Callable[[Floats], Floats | None]
-"""Seconds by law of sizes, a row each."""
+Law = Callable[[Floats], Floats | None]  # seconds by law of sizes, a row each
 
 
 @dataclass(frozen=True, eq=False)
 class ServingRows:
-    """Measured kernels of one format.
+    """Measured kernels of one format."""
 
-    Attributes:
-        sizes: A row each, with the columns of SIZES.
-        seconds: Of each.
-    """
-
-    sizes: Floats
-    seconds: Floats
+    sizes: Floats  # a row each, with the columns of SIZES
+    seconds: Floats  # of each
 
     def factor(self, law: Law, sizes: Sequence[float]) -> tuple[float, bool]:
         """Return the factor of a law's seconds at some sizes, and whether these are inside the rows.
@@ -85,15 +78,10 @@ def format_text(*values: object) -> str:
 
 @dataclass(frozen=True, eq=False)
 class ServingTables:
-    """Measured attention and experts of a machine.
+    """Measured attention and experts of a machine."""
 
-    Attributes:
-        rows: By kernel and format.
-        base: The machine by its file alone, whose laws the rows are compared with.
-    """
-
-    rows: Mapping[tuple[str, str], ServingRows]
-    base: Any
+    rows: Mapping[tuple[str, str], ServingRows]  # by kernel and format
+    base: Any  # the machine by its file alone, whose laws the rows are compared with
 
 
 def read_serving(path: Path, machine: Any) -> ServingTables:

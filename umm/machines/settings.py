@@ -29,17 +29,11 @@ _AMOUNT = re.compile(rf"\s*({_NUMBER})\s*(.*)", re.DOTALL)
 
 
 class Numbered(NamedTuple):
-    """A number of a machine file, or a word.
+    """A number of a machine file, or a word."""
 
-    Attributes:
-        key: Its dotted name: ``devices.memory``, ``devices.efficiency.float32``, ``fabric.nic.bandwidth``.
-        value: As the file has it.
-        path: Where it is in the file.
-    """
-
-    key: str
-    value: Any
-    path: tuple[str | int, ...]
+    key: str  # its dotted name: `devices.memory`, `devices.efficiency.float32`, `fabric.nic.bandwidth`
+    value: Any  # as the file has it
+    path: tuple[str | int, ...]  # where it is in the file
 
 
 WORDS = ("owner",)

@@ -22,23 +22,18 @@ from umm.machines.kernels import Kernels
 from umm.numbers import parse_real
 from umm.quoting.terminal import visible
 
-BESIDE = ".kernels.csv"
-"""How the name of a table ends that is beside a machine file, in place of ``.toml``."""
+BESIDE = ".kernels.csv"  # how the name of a table ends that is beside a machine file, in place of `.toml`
 COLUMNS = ("dtype", "m", "n", "k", "seconds")
 ROW_WIDTH = 0.5
 """Doublings of a size in which a row counts for 1/e^(1/2) of what it says: grids have a row each or half."""
-LAW_WEIGHT = 0.02
-"""Weight of the law beside rows: with none within two doublings it decides."""
-INSIDE_DOUBLINGS = 1.0
-"""Doublings to the nearest row up to which a shape counts as inside the table."""
+LAW_WEIGHT = 0.02  # weight of the law beside rows: with none within two doublings it decides
+INSIDE_DOUBLINGS = 1.0  # doublings to the nearest row up to which a shape counts as inside the table
 C_ITEMSIZE = 2  # bytes of an element of C, as engines have it
 NO_LAW = "the file of {} has no kernels; begin with --from 'h100-8 kernels=vllm' or another that has"
 MAX_DOUBLINGS = 2.0  # doublings of n from which rows count next to nothing, and are not looked at
 MAX_KNOWN = 2**17  # shapes whose factors are kept
-MAX_TABLE = 2**26
-"""Bytes of a table that are read."""
-MOST_ROWS = 2_000_000
-"""Rows of a table, about as many as :data:`MAX_TABLE` bytes hold."""
+MAX_TABLE = 2**26  # bytes of a table that are read
+MOST_ROWS = 2_000_000  # rows of a table, about as many as `MAX_TABLE` bytes hold
 
 
 def weighed(
@@ -64,17 +59,11 @@ def weighed(
 
 @dataclass(frozen=True, eq=False)
 class Rows:
-    """Measured multiplies of one type.
+    """Measured multiplies of one type."""
 
-    Attributes:
-        shapes: log2 of m, n and k, a row each.
-        seconds: Of each.
-        law: The kernels of the machine's file, which the rows are compared with.
-    """
-
-    shapes: Floats
-    seconds: Floats
-    law: Kernels
+    shapes: Floats  # log2 of m, n and k, a row each
+    seconds: Floats  # of each
+    law: Kernels  # the kernels of the machine's file, which the rows are compared with
 
     def factors(self, m: Floats, n: Floats, k: Floats) -> tuple[Floats, Bools]:
         """Return factors of the law's times, and which shapes are inside the table.
@@ -136,15 +125,10 @@ class Rows:
 
 @dataclass(frozen=True, eq=False)
 class Tables:
-    """Measured multiplies of a machine.
+    """Measured multiplies of a machine."""
 
-    Attributes:
-        rows: By type.
-        source: The file's name.
-    """
-
-    rows: Mapping[str, Rows]
-    source: str
+    rows: Mapping[str, Rows]  # by type
+    source: str  # the file's name
 
     def of(self, dtype: str) -> Rows | None:
         """Return the rows of a type of matrices; None if there are none."""

@@ -27,15 +27,10 @@ DOWN = "down"
 
 @dataclass(frozen=True, eq=False)
 class Paces:
-    """Each device's share of the machine's numbers, 1.0 where it is like the others.
+    """Each device's share of the machine's numbers, 1.0 where it is like the others."""
 
-    Attributes:
-        peak: Of the peak of every dtype.
-        memory_bandwidth: Of the bandwidth of its memory.
-    """
-
-    peak: Floats
-    memory_bandwidth: Floats
+    peak: Floats  # of the peak of every dtype
+    memory_bandwidth: Floats  # of the bandwidth of its memory
 
     @property
     def devices(self) -> list[int]:

@@ -22,22 +22,14 @@ R = TypeVar("R", bound=Record)
 
 
 class Quantity(Record):
-    """A number with its range and source.
+    """A number with its range and source."""
 
-    Attributes:
-        path: Where it stands in the result.
-        unit: s for seconds.
-        low: The least that it can be.
-        high: The most.
-        source: The machine, and the software that is assumed.
-    """
-
-    path: str
+    path: str  # where it stands in the result
     value: float
-    unit: str
-    low: float
-    high: float
-    source: str
+    unit: str  # s for seconds
+    low: float  # the least that it can be
+    high: float  # the most
+    source: str  # the machine, and the software that is assumed
 
 
 class Prediction(Record):
@@ -255,21 +247,13 @@ RECORDS: dict[str, type[Record]] = {
 
 
 class Answer(BaseModel, Generic[R]):
-    """Answer of a tool.
+    """Answer of a tool."""
 
-    Attributes:
-        command: What gives the same in a terminal.
-        result: The command's JSON; None where text was asked for.
-        text: A program, flags, a file or help, where asked for.
-        numbers: The result's numbers that have a range.
-        notes: Remarks on the result, such as what is not modelled.
-    """
-
-    command: str
-    result: R | None
-    text: str | None
-    numbers: list[Quantity]
-    notes: list[str]
+    command: str  # what gives the same in a terminal
+    result: R | None  # The command's JSON; None where text was asked for.
+    text: str | None  # a program, flags, a file or help, where asked for
+    numbers: list[Quantity]  # the result's numbers that have a range
+    notes: list[str]  # remarks on the result, such as what is not modelled
 
 
 def schema(tool: str) -> dict[str, Any]:

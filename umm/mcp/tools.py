@@ -12,27 +12,19 @@ from umm.cli.flags.options import WRITE, Measured, Printed
 from umm.cli.main import main
 from umm.errors import InputError, did_you_mean
 
-MAX_CHARACTERS = 100_000
-"""Of a value: Linux takes 128 KiB in a word of a command line."""
+MAX_CHARACTERS = 100_000  # Of a value: Linux takes 128 KiB in a word of a command line.
 LEFT_OUT = {*names_of(Measured), *names_of(Printed), "check", "config", "module"}
 """Flags that execute, import, read other flags from a file or choose the form of the output."""
-AS_TEXT = {"emit", "as_toml", "help_all"}
-"""Flags whose answer is a program, a file or help, and no JSON."""
+AS_TEXT = {"emit", "as_toml", "help_all"}  # flags whose answer is a program, a file or help, and no JSON
 
 
 @dataclass(frozen=True)
 class Served:
-    """A command that is served.
+    """A command that is served."""
 
-    Attributes:
-        words: Its words after ``umm``.
-        command: As Click has it.
-        required: Flags that its tool requires and the command does not.
-    """
-
-    words: tuple[str, ...]
-    command: Command
-    required: tuple[str, ...] = ()
+    words: tuple[str, ...]  # its words after `umm`
+    command: Command  # as Click has it
+    required: tuple[str, ...] = ()  # flags that its tool requires and the command does not
 
     @property
     def name(self) -> str:

@@ -8,10 +8,8 @@ from umm.files import read_toml
 from umm.program.presets import JORDAN as JORDAN_STEP
 
 Coefficients = tuple[tuple[float, float, float], ...]
-JORDAN: Coefficients = (JORDAN_STEP,) * 5
-"""Five equal steps. Source: Jordan (2024), Muon."""
-MAX_STEPS = 100
-"""Steps that a file may have: twenty times as many as Muon takes."""
+JORDAN: Coefficients = (JORDAN_STEP,) * 5  # Five equal steps. Source: Jordan (2024), Muon.
+MAX_STEPS = 100  # steps that a file may have: twenty times as many as Muon takes
 
 
 def read_coefficients(path: str | Path) -> Coefficients:

@@ -27,25 +27,17 @@ import numpy as np
 
 from umm.linear_program import TOLERANCE, Rows, solver
 
-MAX_NODES = 400
-"""Nodes of the solver's branch and bound: the bound at its end is one, if not the best."""
-MAX_SHARES = 600
-"""Weights times ranks whose owners the program chooses; beyond, it bounds their mean alone."""
+MAX_NODES = 400  # nodes of the solver's branch and bound: the bound at its end is one, if not the best
+MAX_SHARES = 600  # weights times ranks whose owners the program chooses; beyond, it bounds their mean alone
 
 
 @dataclass(frozen=True)
 class Owned:
-    """Equal matrices that have owners.
+    """Equal matrices that have owners."""
 
-    Attributes:
-        each: Seconds of one.
-        count: Number of matrices.
-        groups: Groups of consecutive ranks that share them out evenly; experts stay in theirs.
-    """
-
-    each: float
-    count: int
-    groups: int = 1
+    each: float  # seconds of one
+    count: int  # number of matrices
+    groups: int = 1  # groups of consecutive ranks that share them out evenly; experts stay in theirs
 
     def spans(self, ranks: int) -> Iterator[tuple[range, int]]:
         """Yield each group's ranks and its number of matrices."""
@@ -87,37 +79,22 @@ def loads_of(owned: Mapping[str, Owned], shares: Mapping[str, Sequence[int]], ra
 
 
 class Weight(NamedTuple):
-    """A weight's seconds by placement.
+    """A weight's seconds by placement."""
 
-    Attributes:
-        compute: Of each placement, on every rank.
-        before: Of each placement, in collectives that gather momenta.
-        after: Of each placement, in collectives that follow.
-        parts: Of each placement the number of equal buckets.
-        owners: Number of the placement that has owners.
-        owned: Its matrices where they have owners.
-    """
-
-    compute: Sequence[float]
-    before: Sequence[float]
-    after: Sequence[float]
-    parts: Sequence[int]
-    owners: int
-    owned: Owned
+    compute: Sequence[float]  # of each placement, on every rank
+    before: Sequence[float]  # of each placement, in collectives that gather momenta
+    after: Sequence[float]  # of each placement, in collectives that follow
+    parts: Sequence[int]  # of each placement the number of equal buckets
+    owners: int  # number of the placement that has owners
+    owned: Owned  # its matrices where they have owners
 
 
 class Mix(NamedTuple):
-    """An answer of the program.
+    """An answer of the program."""
 
-    Attributes:
-        bound: Seconds that no mix of placements goes below.
-        placements: Of each weight the number of its placement.
-        shares: Of each weight the matrices at each rank; [] where the program chose none.
-    """
-
-    bound: float
-    placements: list[int]
-    shares: list[list[int]]
+    bound: float  # seconds that no mix of placements goes below
+    placements: list[int]  # of each weight the number of its placement
+    shares: list[list[int]]  # of each weight the matrices at each rank; [] where the program chose none
 
 
 def solve(weights: Sequence[Weight], ranks: int, hidden: float | None = None) -> Mix:

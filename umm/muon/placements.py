@@ -27,39 +27,27 @@ from umm.plans.lower import lower
 from umm.schedules.table.details import GEMM
 from umm.step.rates import FP32, Rates
 
-BUCKET = 2**28
-"""Bytes that one collective of a bucket moves: as a layer of a large model has."""
+BUCKET = 2**28  # bytes that one collective of a bucket moves: as a layer of a large model has
 MAX_BATCH = 32
 """Equal matrices in one kernel, as Megatron-LM pull request 6683 suggests: more need memory for no speed."""
 DUPLICATED, OWNERS, GRAM, TWO_AXIS, IN_PLACE = "duplicated", "owners", "gram", "two-axis", "in-place"
-MAX_IN_PLACE = 32
-"""Ranks up to which steps in place are simulated: their actions grow as the square of ranks."""
+MAX_IN_PLACE = 32  # ranks up to which steps in place are simulated: their actions grow as the square of ranks
 
 
 @dataclass(frozen=True)
 class Costs:
-    """Prices of Newton-Schulz steps on a machine.
+    """Prices of Newton-Schulz steps on a machine."""
 
-    Attributes:
-        rates: Seconds of kernels and collectives.
-        dtype: Type that is multiplied and moved; half precision is summed in float32.
-        steps: Number of steps.
-        syrk: Whether the library computes one triangle of X·Xᵀ and A², half of their arithmetic.
-        batch: Equal matrices that one kernel multiplies at most.
-        resident: Whether weights live with their owners: gradients are reduced to them, and the next forward
-            pass broadcasts weights, in place of FSDP's collectives. Source: torchtitan pull request 3502.
-        optimizer: A name of PRODUCTS: whose products a matrix takes.
-        weights: Weights that share a round of a host's collectives.
-    """
-
-    rates: Rates
-    dtype: str = "bfloat16"
-    steps: int = len(JORDAN)
-    syrk: bool = False
-    batch: int = 1
+    rates: Rates  # seconds of kernels and collectives
+    dtype: str = "bfloat16"  # type that is multiplied and moved; half precision is summed in float32
+    steps: int = len(JORDAN)  # number of steps
+    syrk: bool = False  # whether the library computes one triangle of X·Xᵀ and A², half of their arithmetic
+    batch: int = 1  # equal matrices that one kernel multiplies at most
+    # Whether weights live with their owners: gradients are reduced to them, and the next forward pass
+    # broadcasts weights, in place of FSDP's collectives. Source: torchtitan pull request 3502.
     resident: bool = False
-    optimizer: str = "muon"
-    weights: int = 1
+    optimizer: str = "muon"  # a name of PRODUCTS: whose products a matrix takes
+    weights: int = 1  # weights that share a round of a host's collectives
 
     @property
     def itemsize(self) -> int:
@@ -107,23 +95,14 @@ class Costs:
 
 @dataclass(frozen=True)
 class Price:
-    """Seconds and bytes of equal matrices in one placement.
+    """Seconds and bytes of equal matrices in one placement."""
 
-    Attributes:
-        before: Seconds of the collective that gathers momenta.
-        after: Seconds of collectives during the steps and after them.
-        shared: Seconds of compute on every rank.
-        owned: Seconds of compute of one matrix at its owner; 0 where all ranks compute.
-        memory: Bytes beside the weights while it runs.
-        collectives: Number of collectives, bucket by bucket.
-    """
-
-    before: float
-    after: float
-    shared: float
-    owned: float
-    memory: float
-    collectives: int
+    before: float  # seconds of the collective that gathers momenta
+    after: float  # seconds of collectives during the steps and after them
+    shared: float  # seconds of compute on every rank
+    owned: float  # seconds of compute of one matrix at its owner; 0 where all ranks compute
+    memory: float  # bytes beside the weights while it runs
+    collectives: int  # number of collectives, bucket by bucket
 
     @property
     def moved(self) -> float:

@@ -14,57 +14,37 @@ from umm.muon.weights import Grid, Matrix
 from umm.step.step import rates_of
 
 LAYERS, BEST = "layers", "best"
-PROVEN = 1e-5
-"""Share above its bound at which a plan counts as the best: ten times the solver's tolerance."""
+PROVEN = 1e-5  # share above its bound at which a plan counts as the best: ten times the solver's tolerance
 
 
 @dataclass(frozen=True)
 class Row:
-    """A plan by one placement.
+    """A plan by one placement."""
 
-    Attributes:
-        placement: Its name.
-        seconds: Of the optimizer's step.
-        memory: Bytes beside the weights at a time.
-        moved: Seconds of collectives.
-        busiest: Seconds of compute of the busiest device.
-        idlest: The same of the device that computes least.
-        collectives: Collectives of the step; one rank has none.
-    """
-
-    placement: str
-    seconds: float
-    memory: float
-    moved: float
-    busiest: float
-    idlest: float
-    collectives: int
+    placement: str  # its name
+    seconds: float  # of the optimizer's step
+    memory: float  # bytes beside the weights at a time
+    moved: float  # seconds of collectives
+    busiest: float  # seconds of compute of the busiest device
+    idlest: float  # the same of the device that computes least
+    collectives: int  # collectives of the step; one rank has none
 
 
 @dataclass(frozen=True)
 class MuonPlan:
-    """All placements, and the best mix of them.
+    """All placements, and the best mix of them."""
 
-    Attributes:
-        weights: The matrices that are orthogonalised.
-        grid: The ranks that split them.
-        coefficients: a, b and c of each step.
-        rows: One for each placement, the best mix last.
-        best: Placement of each weight in the best mix.
-        homes: For each weight with owners, the rank of each of its matrices, layer by layer.
-        seconds: Of each weight in the best mix: its collectives and its compute, spread evenly.
-        loads: Seconds of compute of each device in the best mix.
-        gap: By how much the best mix may exceed the optimum of all mixes, a share; 0 where it is proven best.
-    """
-
-    weights: tuple[Matrix, ...]
-    grid: Grid
-    coefficients: Coefficients
-    rows: list[Row]
-    best: dict[str, str]
+    weights: tuple[Matrix, ...]  # the matrices that are orthogonalised
+    grid: Grid  # the ranks that split them
+    coefficients: Coefficients  # a, b and c of each step
+    rows: list[Row]  # one for each placement, the best mix last
+    best: dict[str, str]  # placement of each weight in the best mix
+    # For each weight with owners, the rank of each of its matrices, layer by layer.
     homes: dict[str, tuple[int, ...]]
+    # Of each weight in the best mix: its collectives and its compute, spread evenly.
     seconds: dict[str, float]
-    loads: tuple[float, ...]
+    loads: tuple[float, ...]  # seconds of compute of each device in the best mix
+    # By how much the best mix may exceed the optimum of all mixes, a share; 0 where it is proven best.
     gap: float
 
     @property

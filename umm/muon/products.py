@@ -12,16 +12,12 @@ RESTART = 2
 
 
 class Product(NamedTuple):
-    """A product m x k by k x n.
-
-    Attributes:
-        symmetric: Whether the result is symmetric, so that one triangle is enough.
-    """
+    """A product m x k by k x n."""
 
     m: int
     n: int
     k: int
-    symmetric: bool = False
+    symmetric: bool = False  # whether the result is symmetric, so that one triangle is enough
 
 
 def muon(m: int, n: int, ranks: int, steps: int) -> list[Product]:

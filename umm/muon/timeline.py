@@ -5,17 +5,11 @@ from typing import NamedTuple
 
 
 class Bucket(NamedTuple):
-    """Matrices that move and compute together.
+    """Matrices that move and compute together."""
 
-    Attributes:
-        before: Seconds of the collective that gathers momenta.
-        compute: Seconds of the rank that computes longest.
-        after: Seconds of the collectives that follow.
-    """
-
-    before: float
-    compute: float
-    after: float
+    before: float  # seconds of the collective that gathers momenta
+    compute: float  # seconds of the rank that computes longest
+    after: float  # seconds of the collectives that follow
 
 
 def overlapped(buckets: Sequence[Bucket], backward: float = 0.0) -> float:

@@ -11,21 +11,13 @@ from umm.program.models.layers import Model
 
 @dataclass(frozen=True)
 class Matrix:
-    """Equal matrices of a model.
+    """Equal matrices of a model."""
 
-    Attributes:
-        name: Path below the layer.
-        rows: Rows of one.
-        cols: Columns of one.
-        layers: Layers that have them.
-        each: How many a layer has: its experts, or 1.
-    """
-
-    name: str
-    rows: int
-    cols: int
-    layers: int
-    each: int = 1
+    name: str  # path below the layer
+    rows: int  # rows of one
+    cols: int  # columns of one
+    layers: int  # layers that have them
+    each: int = 1  # how many a layer has: its experts, or 1
 
     @property
     def count(self) -> int:
@@ -40,17 +32,11 @@ class Matrix:
 
 @dataclass(frozen=True)
 class Grid:
-    """The ranks that share a model's weights.
+    """The ranks that share a model's weights."""
 
-    Attributes:
-        tp: Tensor parallel ranks, neighbours, which split a matrix's columns or rows.
-        fsdp: Ranks that split the rows of what these have.
-        ep: Of all these, groups that have different experts.
-    """
-
-    tp: int = 1
-    fsdp: int = 1
-    ep: int = 1
+    tp: int = 1  # tensor parallel ranks, neighbours, which split a matrix's columns or rows
+    fsdp: int = 1  # ranks that split the rows of what these have
+    ep: int = 1  # of all these, groups that have different experts
 
     @property
     def ranks(self) -> int:

@@ -22,36 +22,22 @@ Groups = tuple[tuple[int, ...], ...]
 
 
 class Member(NamedTuple):
-    """A copy or a sum that may share a collective.
+    """A copy or a sum that may share a collective."""
 
-    Attributes:
-        what: all-gather or reduce-scatter.
-        groups: The ranks of each collective.
-        nbytes: What one of them gathers or scatters.
-    """
-
-    what: str
-    groups: Groups
-    nbytes: int
+    what: str  # all-gather or reduce-scatter
+    groups: Groups  # the ranks of each collective
+    nbytes: int  # what one of them gathers or scatters
 
 
 @dataclass
 class _Open:
-    """A bucket that may still grow.
+    """A bucket that may still grow."""
 
-    Attributes:
-        groups: The ranks of each collective.
-        places: Of its members among the steps.
-        nbytes: Of all.
-        tensors: What no statement may touch before the bucket is done.
-        rooms: Rooms of products used since its first one.
-    """
-
-    groups: Groups
-    places: list[int] = field(default_factory=list)
-    nbytes: int = 0
-    tensors: set[str] = field(default_factory=set)
-    rooms: int = 0
+    groups: Groups  # the ranks of each collective
+    places: list[int] = field(default_factory=list)  # of its members among the steps
+    nbytes: int = 0  # of all
+    tensors: set[str] = field(default_factory=set)  # what no statement may touch before the bucket is done
+    rooms: int = 0  # rooms of products used since its first one
 
 
 def bucket(

@@ -14,36 +14,26 @@ from umm.numbers import real_in, whole_in
 
 # More in flight than this helps nobody, and each takes a slot or a lane of every rank.
 MAX_INTEGER = 4096
-SWITCH = {"on": True, "none": False}
-"""How a switch is typed."""
+SWITCH = {"on": True, "none": False}  # how a switch is typed
 
 
 @dataclass(frozen=True)
 class Option:
-    """A choice of schedules: its name, default, values and help.
+    """A choice of schedules: its name, default, values and help."""
 
-    Attributes:
-        name: Its keyword and its column; a flag has dashes for underscores.
-        default: Its value if nothing is said; it has the type of all its values: text, int, float or bool.
-        help: What it sets, in one line.
-        choices: The texts it may be, for a text; or the function, as ``module:name``, that returns
-            them; none if the code that uses the option checks it.
-        least: The least of its numbers.
-        heading: Heading of a column of its values where the name is long; empty for the name.
-        words: Returns what a value means in a list of words, empty if it goes without saying.
-        searched: The values that a search tries where nothing is said; none if it keeps to the default.
-        most: The most of its whole numbers.
-    """
-
-    name: str
-    default: Any
-    help: str
+    name: str  # its keyword and its column; a flag has dashes for underscores
+    default: Any  # its value if nothing is said; it has the type of all its values: text, int, float or bool
+    help: str  # what it sets, in one line
+    # The texts it may be, for a text; or the function, as `module:name`, that returns them; none if the code
+    # that uses the option checks it.
     choices: tuple[str, ...] | str = ()
-    least: int = 0
-    heading: str = ""
+    least: int = 0  # the least of its numbers
+    heading: str = ""  # heading of a column of its values where the name is long; empty for the name
+    # Returns what a value means in a list of words, empty if it goes without saying.
     words: Callable[[Any], str] = str
+    # The values that a search tries where nothing is said; none if it keeps to the default.
     searched: tuple[Any, ...] = ()
-    most: int = MAX_INTEGER
+    most: int = MAX_INTEGER  # the most of its whole numbers
 
     @property
     def values(self) -> tuple[str, ...]:

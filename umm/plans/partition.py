@@ -14,22 +14,15 @@ from umm.program import Statement
 from umm.program.statements.multiply import is_multiply
 from umm.schedules.schedule import Schedule
 
-Ways = Mapping[int, Gathered]
-"""How each multiply by collectives is done, by the number of its statement."""
+Ways = Mapping[int, Gathered]  # how each multiply by collectives is done, by the number of its statement
 
 
 class Asked(NamedTuple):
-    """How the multiplies of a chain are asked to be done.
+    """How the multiplies of a chain are asked to be done."""
 
-    Attributes:
-        stays: The stationary matrix of each by the name of what it writes; ``auto`` of others.
-        movement: Of all, or by the name of what they write.
-        options: Of one-sided ones.
-    """
-
-    stays: Mapping[str, str]
-    movement: str | Mapping[str, str]
-    options: Mapping[str, Any]
+    stays: Mapping[str, str]  # the stationary matrix of each by the name of what it writes; `auto` of others
+    movement: str | Mapping[str, str]  # of all, or by the name of what they write
+    options: Mapping[str, Any]  # of one-sided ones
 
     def stationary(self, product: str) -> str:
         """Return the stationary matrix of the multiplies that write a tensor."""
@@ -41,19 +34,12 @@ class Asked(NamedTuple):
 
 
 class Gather(NamedTuple):
-    """An operand comes to the ranks that lack it.
+    """An operand comes to the ranks that lack it."""
 
-    Attributes:
-        number: Number of the multiply.
-        matrix: A or B.
-        slot: Room of the copy.
-        anew: Whether it moves; else the copy in that room, gathered before, serves.
-    """
-
-    number: int
-    matrix: str
-    slot: int = -1
-    anew: bool = True
+    number: int  # number of the multiply
+    matrix: str  # A or B
+    slot: int = -1  # room of the copy
+    anew: bool = True  # whether it moves; else the copy in that room, gathered before, serves
 
 
 class Start(NamedTuple):
@@ -63,33 +49,22 @@ class Start(NamedTuple):
 
 
 class Do(NamedTuple):
-    """A statement is done.
-
-    Attributes:
-        first: Whether it does not add to products that the one before has left unsummed.
-        last: Whether the next one does not add to its products, so that these are summed now.
-        at_home: One-sided schedules of it and the next ones, where a rank adds up their products before they
-            move; empty where it does not.
-        sums: Whether its products are summed with it; else a later :class:`Bucket` sums them.
-    """
+    """A statement is done."""
 
     number: int
-    first: bool = True
-    last: bool = True
+    first: bool = True  # whether it does not add to products that the one before has left unsummed
+    last: bool = True  # whether the next one does not add to its products, so that these are summed now
+    # One-sided schedules of it and the next ones, where a rank adds up their products before they move; empty
+    # where it does not.
     at_home: tuple[Schedule, ...] = ()
-    sums: bool = True
+    sums: bool = True  # whether its products are summed with it; else a later `Bucket` sums them
 
 
 class Bucket(NamedTuple):
-    """Copies that one collective gathers, or products that one sums.
+    """Copies that one collective gathers, or products that one sums."""
 
-    Attributes:
-        numbers: Of their statements.
-        sums: Whether it sums.
-    """
-
-    numbers: tuple[int, ...]
-    sums: bool
+    numbers: tuple[int, ...]  # of their statements
+    sums: bool  # whether it sums
 
 
 Step = Gather | Start | Do

@@ -21,17 +21,11 @@ from umm.program.statements.multiply import is_product
 
 @dataclass(frozen=True, eq=False)
 class Planned:
-    """A chain's statements in the order in which they are written, and the steps that do them.
+    """A chain's statements in the order in which they are written, and the steps that do them."""
 
-    Attributes:
-        statements: In that order.
-        ways: How each multiply by collectives is done.
-        steps: What is done, one after another.
-    """
-
-    statements: Sequence[Statement]
-    ways: Ways
-    steps: tuple[Step | Bucket, ...]
+    statements: Sequence[Statement]  # in that order
+    ways: Ways  # how each multiply by collectives is done
+    steps: tuple[Step | Bucket, ...]  # what is done, one after another
 
 
 def planned(chain: Chain, machine: Machine, ways: Ways, asked: Asked) -> Planned:

@@ -11,12 +11,9 @@ from umm.plans.partition import Do, Gather, Step, Ways, operands_of, partition
 from umm.program import Statement
 from umm.program.statements.multiply import is_multiply, joinable
 
-LITTLE = 32 * 2**20
-"""Bytes of a copy that is kept until its tensor changes, rather than gathered again."""
-SLOTS = 2
-"""Gathered copies that a rank keeps at least: one to multiply with while the next one comes."""
-Key = tuple[str, bytes]
-"""A tensor, and the rows and columns of it that each rank needs; see :meth:`Operand.key`."""
+LITTLE = 32 * 2**20  # bytes of a copy that is kept until its tensor changes, rather than gathered again
+SLOTS = 2  # gathered copies that a rank keeps at least: one to multiply with while the next one comes
+Key = tuple[str, bytes]  # a tensor, and the rows and columns of it that each rank needs; see `Operand.key`
 
 
 def share(steps: Iterable[Step], statements: Sequence[Statement], ways: Ways) -> Iterator[Step]:
@@ -48,15 +45,10 @@ def share(steps: Iterable[Step], statements: Sequence[Statement], ways: Ways) ->
 
 @dataclass
 class _Copies:
-    """Gathered copies of tensors, until their room is needed or they change.
+    """Gathered copies of tensors, until their room is needed or they change."""
 
-    Attributes:
-        slot_of: Slot of each.
-        used: The slots, the one used last at the end.
-    """
-
-    slot_of: dict[Key, int] = field(default_factory=dict)
-    used: list[int] = field(default_factory=list)
+    slot_of: dict[Key, int] = field(default_factory=dict)  # slot of each
+    used: list[int] = field(default_factory=list)  # the slots, the one used last at the end
 
     def forget(self, tensor: str) -> None:
         """Drop the copies of a tensor that is written."""

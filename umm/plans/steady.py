@@ -24,86 +24,61 @@ from umm.traces.breakdown import PARTS
 from umm.traces.trace import Trace
 from umm.traces.traffic import bytes_by_kind
 
-MAX_SIMULATED_LAYERS = 16
-"""Layers simulated at most, all of them if there are no more."""
-MAX_LAYERS_WITHOUT_ROOM = 4
-"""Layers simulated at most of a model that does not fit."""
-MOST_ACTIONS = 60_000
-"""Actions of a schedule of several layers; two layers may have more."""
-REGULAR = 1e-4
-"""Share by which layers that take the same may differ: deeper schedules would show nothing new."""
+MAX_SIMULATED_LAYERS = 16  # layers simulated at most, all of them if there are no more
+MAX_LAYERS_WITHOUT_ROOM = 4  # layers simulated at most of a model that does not fit
+MOST_ACTIONS = 60_000  # actions of a schedule of several layers; two layers may have more
+REGULAR = 1e-4  # share by which layers that take the same may differ: deeper schedules would show nothing new
 
 
 class KindTime(NamedTuple):
-    """Seconds of the layers of one kind.
+    """Seconds of the layers of one kind."""
 
-    Attributes:
-        layers: Number of layers.
-        layer_s: Of one in the middle.
-        makespan_s: Of all of them.
-    """
-
-    layers: int
-    layer_s: float
-    makespan_s: float
+    layers: int  # number of layers
+    layer_s: float  # of one in the middle
+    makespan_s: float  # of all of them
 
 
 @dataclass(frozen=True)
 class Steady:
-    """A model of equal layers, or of layers of several kinds, on a machine.
+    """A model of equal layers, or of layers of several kinds, on a machine."""
 
-    Attributes:
-        layers: Number of layers.
-        recompute: What the backward part computes again.
-        depths: How many layers the schedules have that layers are timed by, the last that of ``trace``.
-        alone_s: Seconds of one without neighbours.
-        layer_s: Seconds of one in the middle, forward and backward, the mean of all between the first and the
-            last depth.
-        range_s: The least and the most seconds of a layer, each the mean between two depths that follow each
-            other: apart where ranks drift away from each other.
-        makespan_s: Seconds of all of them.
-        parts: Of a layer in the middle the seconds of compute, reduce, exposed communication and idle, the
-            mean of all ranks; they add up to ``layer_s``, and none is negative.
-        breakdown: The same of all, ends included; they add up to ``makespan_s``.
-        moved: Payload between ranks of each kind of transfer, all ranks together, of all layers.
-        memory_bytes: What the fullest rank holds of all layers.
-        weights: Elements of the weights of a layer.
-        flop: Useful flop of all: what the backward part computes again is none, such as scores, nor is what
-            a mask drops.
-        held: Of it what all layers' weights, gradients, optimizer states, inputs and what else they keep for
-            the backward part take there, and each of the ends; the rest is what one layer after another uses.
-        kept_bytes: What a layer keeps for the backward part on the rank that keeps most.
-        layer_bytes: What one layer more adds on the rank where it adds most.
-        trace: Of a few layers.
-        state: Bytes of optimizer state for each element of a weight, counted in the memory.
-        ends: Seconds of the embedding and the head, which are part of all seconds; empty without them.
-        logits_bytes: What the head's logits and the gradients by them take of the memory, being whole.
-        waits: Whether ranks that drift apart have to wait for each other for a layer to take ``layer_s``.
-        kinds: Where layers are of several kinds, the seconds of each by its name; ``layer_s`` is their mean,
-            and depths and trace are of the one that takes longest.
-    """
-
-    layers: int
-    recompute: str
+    layers: int  # number of layers
+    recompute: str  # what the backward part computes again
+    # How many layers the schedules have that layers are timed by, the last that of `trace`.
     depths: tuple[int, ...]
-    alone_s: float
+    alone_s: float  # seconds of one without neighbours
+    # Seconds of one in the middle, forward and backward, the mean of all between the first and the last
+    # depth.
     layer_s: float
+    # The least and the most seconds of a layer, each the mean between two depths that follow each other:
+    # apart where ranks drift away from each other.
     range_s: tuple[float, float]
-    makespan_s: float
+    makespan_s: float  # seconds of all of them
+    # Of a layer in the middle the seconds of compute, reduce, exposed communication and idle, the mean of all
+    # ranks; they add up to `layer_s`, and none is negative.
     parts: Mapping[str, float]
-    breakdown: Mapping[str, float]
+    breakdown: Mapping[str, float]  # the same of all, ends included; they add up to `makespan_s`
+    # Payload between ranks of each kind of transfer, all ranks together, of all layers.
     moved: Mapping[str, int]
-    memory_bytes: int
-    weights: int
+    memory_bytes: int  # what the fullest rank holds of all layers
+    weights: int  # elements of the weights of a layer
+    # Useful flop of all: what the backward part computes again is none, such as scores, nor is what a mask
+    # drops.
     flop: int
+    # Of it what all layers' weights, gradients, optimizer states, inputs and what else they keep for the
+    # backward part take there, and each of the ends; the rest is what one layer after another uses.
     held: Mapping[str, int]
-    kept_bytes: int
-    layer_bytes: int
-    trace: Trace
-    state: float = 0.0
+    kept_bytes: int  # what a layer keeps for the backward part on the rank that keeps most
+    layer_bytes: int  # what one layer more adds on the rank where it adds most
+    trace: Trace  # of a few layers
+    state: float = 0.0  # bytes of optimizer state for each element of a weight, counted in the memory
+    # Seconds of the embedding and the head, which are part of all seconds; empty without them.
     ends: Mapping[str, float] = field(default_factory=dict)
-    logits_bytes: int = 0
+    logits_bytes: int = 0  # what the head's logits and the gradients by them take of the memory, being whole
+    # Whether ranks that drift apart have to wait for each other for a layer to take `layer_s`.
     waits: bool = False
+    # Where layers are of several kinds, the seconds of each by its name; `layer_s` is their mean, and depths
+    # and trace are of the one that takes longest.
     kinds: Mapping[str, KindTime] = field(default_factory=dict)
 
     def with_ends(self, ends: Iterable["End"], ranks: int, machine: Machine, **how: Any) -> "Steady":
@@ -407,19 +382,12 @@ def of_several(
 
 
 class End(NamedTuple):
-    """A part of a model before or after its layers.
+    """A part of a model before or after its layers."""
 
-    Attributes:
-        name: What it is called.
-        outline: The chain, as its scheme runs it.
-        layouts: A text for each tensor.
-        scheme: The name of these; empty if they have none.
-    """
-
-    name: str
-    outline: Outline
-    layouts: Mapping[str, str]
-    scheme: str = ""
+    name: str  # what it is called
+    outline: Outline  # the chain, as its scheme runs it
+    layouts: Mapping[str, str]  # a text for each tensor
+    scheme: str = ""  # the name of these; empty if they have none
 
 
 def _logits(head: Chain) -> int:

@@ -15,17 +15,11 @@ from umm.schedules.writer.builder import Builder
 
 @dataclass
 class Writer:
-    """Copies and products in the memory of ranks, from one step to the next.
+    """Copies and products in the memory of ranks, from one step to the next."""
 
-    Attributes:
-        build: Where the actions go.
-        statements: In the order in which they are written.
-        ways: How each multiply by collectives is done.
-    """
-
-    build: Builder
-    statements: Sequence[Statement]
-    ways: Ways
+    build: Builder  # where the actions go
+    statements: Sequence[Statement]  # in the order in which they are written
+    ways: Ways  # how each multiply by collectives is done
     _rooms: dict[int, Mapping[int, Slice]] = field(default_factory=dict)  # by slot
     _copies: dict[tuple[int, str], Mapping[int, Slice]] = field(default_factory=dict)
     _products: Products = field(default_factory=lambda: Products({}))

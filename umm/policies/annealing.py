@@ -15,23 +15,17 @@ from umm.arrays import Floats
 from umm.policies.graph import Graph
 from umm.policies.ir import Limits, Step, Steps, total
 
-MOVES = 800
-"""Moves that are tried."""
+MOVES = 800  # moves that are tried
 WARMTH = 0.003
 """How much worse, as a share of the least cost, a move may make it in the beginning, on average."""
 
 
 @dataclass(frozen=True)
 class Orders:
-    """An order of component multiplies and one of communications.
+    """An order of component multiplies and one of communications."""
 
-    Attributes:
-        gemms: The component multiplies.
-        communications: The get of datum x as x, the accumulate of multiply i as −1 − i.
-    """
-
-    gemms: tuple[int, ...]
-    communications: tuple[int, ...]
+    gemms: tuple[int, ...]  # the component multiplies
+    communications: tuple[int, ...]  # the get of datum x as x, the accumulate of multiply i as −1 − i
 
     @classmethod
     def of(cls, steps: Steps) -> "Orders":
@@ -83,8 +77,7 @@ def _moved(orders: Orders, random: Random) -> Orders:
     return Orders(tuple(gemms), tuple(communications))
 
 
-Path = list[tuple[int, int]]
-"""Gemms and communications done after each step, the last step first."""
+Path = list[tuple[int, int]]  # gemms and communications done after each step, the last step first
 
 
 class _Cutter:
@@ -141,21 +134,13 @@ class _Cutter:
 
 @dataclass(frozen=True, eq=False)
 class _Table:
-    """The least cost of every number of gemms and communications done.
+    """The least cost of every number of gemms and communications done."""
 
-    Attributes:
-        best: The cost, shape (gemms + 1, communications + 1).
-        waits: For each gemm how many communications must be done before.
-        reach: For each number of gemms done how many communications can be.
-        work: Seconds of the first gemms, by their number.
-        talk: Seconds of the first communications, by their number.
-    """
-
-    best: Floats
-    waits: list[int]
-    reach: list[int]
-    work: list[float]
-    talk: Floats
+    best: Floats  # the cost, shape (gemms + 1, communications + 1)
+    waits: list[int]  # for each gemm how many communications must be done before
+    reach: list[int]  # for each number of gemms done how many communications can be
+    work: list[float]  # seconds of the first gemms, by their number
+    talk: Floats  # seconds of the first communications, by their number
 
     def fill(self, limits: Limits) -> None:
         """Compute the costs row by row."""

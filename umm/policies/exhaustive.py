@@ -25,28 +25,19 @@ from umm.policies.greedy import cost_greedy, greedy
 from umm.policies.ir import Limits, Step, Steps, total
 from umm.policies.parts import Masked, Part, Parts, State, StepBound, bits, selections
 
-TRIES = 100_000
-"""Steps a search tries before it settles for the best it has: a second or a few."""
-SOON = 3_000
-"""Steps it tries before it looks for better steps to begin with."""
-TOLERANCE = 1e-12
-"""Costs that differ by less, relative to the total, are equal."""
+TRIES = 100_000  # steps a search tries before it settles for the best it has: a second or a few
+SOON = 3_000  # steps it tries before it looks for better steps to begin with
+TOLERANCE = 1e-12  # costs that differ by less, relative to the total, are equal
 
 
 @dataclass(frozen=True)
 class Solution:
-    """The best steps that were found.
-
-    Attributes:
-        cost_s: Their cost in seconds.
-        bound_s: No steps cost less.
-        states: States that were expanded.
-    """
+    """The best steps that were found."""
 
     steps: Steps
-    cost_s: float
-    bound_s: float
-    states: int
+    cost_s: float  # their cost in seconds
+    bound_s: float  # no steps cost less
+    states: int  # states that were expanded
 
     @property
     def gap(self) -> float:
@@ -74,8 +65,7 @@ def exhaustive(
     return _Search(graph, limits).run(tries, seconds)
 
 
-Masks = tuple[int, int, int]
-"""A step: its gets, its gemms, its accumulates."""
+Masks = tuple[int, int, int]  # a step: its gets, its gemms, its accumulates
 
 
 class _Search:

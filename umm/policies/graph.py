@@ -24,23 +24,14 @@ from umm.schedules.table.resources import Links, Routes, platform
 
 
 class Data(NamedTuple):
-    """A tile, or the slice of one, that component multiplies of a rank read.
+    """A tile, or the slice of one, that component multiplies of a rank read."""
 
-    Attributes:
-        matrix: 0 for A, 1 for B.
-        tile: Row and column of the tile.
-        op: The first multiply that reads it, by its number in the op list.
-        source: The rank that holds it.
-        nbytes: Bytes to charge on the route; 0 if it is the rank's own.
-        seconds: What the step model charges for getting it; 0 if it is the rank's own.
-    """
-
-    matrix: int
-    tile: tuple[int, int]
-    op: int
-    source: int
-    nbytes: int
-    seconds: float
+    matrix: int  # 0 for A, 1 for B
+    tile: tuple[int, int]  # row and column of the tile
+    op: int  # the first multiply that reads it, by its number in the op list
+    source: int  # the rank that holds it
+    nbytes: int  # bytes to charge on the route; 0 if it is the rank's own
+    seconds: float  # what the step model charges for getting it; 0 if it is the rank's own
 
 
 class Update(NamedTuple):
@@ -53,21 +44,14 @@ class Update(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class Graph:
-    """The computation graph of one rank.
-
-    Attributes:
-        first: Number of its first op in the op list; component multiply i is op ``first + i``.
-        seconds: Seconds of each component multiply.
-        data: What they read.
-        edges: For each component multiply the numbers of its data, A's and B's.
-        updates: For each component multiply its accumulate; None if it adds to C in place.
-    """
+    """The computation graph of one rank."""
 
     rank: int
-    first: int
-    seconds: tuple[float, ...]
-    data: tuple[Data, ...]
-    edges: tuple[tuple[int, int], ...]
+    first: int  # number of its first op in the op list; component multiply i is op `first + i`
+    seconds: tuple[float, ...]  # seconds of each component multiply
+    data: tuple[Data, ...]  # what they read
+    edges: tuple[tuple[int, int], ...]  # for each component multiply the numbers of its data, A's and B's
+    # For each component multiply its accumulate; None if it adds to C in place.
     updates: tuple[Update | None, ...]
 
     def __len__(self) -> int:

@@ -6,8 +6,7 @@ from itertools import combinations, islice
 from umm.policies.graph import Graph
 from umm.policies.ir import Limits, Step, Steps
 
-CHOICES = 64
-"""Sets of gemms that cost greedy weighs for one step."""
+CHOICES = 64  # sets of gemms that cost greedy weighs for one step
 
 
 class Traversal:

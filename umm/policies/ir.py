@@ -18,29 +18,18 @@ from umm.units import format_seconds
 
 
 class Step(NamedTuple):
-    """Communication and gemms that overlap: numbers of the graph's component multiplies and data.
+    """Communication and gemms that overlap: numbers of the graph's component multiplies and data."""
 
-    Attributes:
-        gets: Data that are fetched.
-        gemms: Component multiplies that run; their inputs were complete before the step.
-        accumulates: Component multiplies of earlier steps whose contribution to C goes out.
-    """
-
-    gets: tuple[int, ...]
-    gemms: tuple[int, ...]
-    accumulates: tuple[int, ...]
+    gets: tuple[int, ...]  # data that are fetched
+    gemms: tuple[int, ...]  # component multiplies that run; their inputs were complete before the step
+    accumulates: tuple[int, ...]  # component multiplies of earlier steps whose contribution to C goes out
 
 
 class Limits(NamedTuple):
-    """Limits of one step: the hyperparameters of the lowering.
+    """Limits of one step: the hyperparameters of the lowering."""
 
-    Attributes:
-        gemms: Component multiplies.
-        communications: Gets and accumulates together.
-    """
-
-    gemms: int
-    communications: int
+    gemms: int  # component multiplies
+    communications: int  # gets and accumulates together
 
     @classmethod
     def of(cls, options: Options) -> "Limits":
@@ -122,20 +111,13 @@ def validate(graph: Graph, steps: Sequence[Step], limits: Limits) -> None:
 
 @dataclass(frozen=True, eq=False)
 class IR:
-    """The lowering of a problem: each rank's steps.
+    """The lowering of a problem: each rank's steps."""
 
-    Attributes:
-        ops: The op list that was lowered.
-        graphs: The computation graph of each rank.
-        steps: The steps of each rank.
-        limits: What a step may hold.
-        gap: Largest share by which a rank's steps may cost more than the optimum; None if not known.
-    """
-
-    ops: OpList
-    graphs: Sequence[Graph]
-    steps: Sequence[Steps]
-    limits: Limits
+    ops: OpList  # the op list that was lowered
+    graphs: Sequence[Graph]  # the computation graph of each rank
+    steps: Sequence[Steps]  # the steps of each rank
+    limits: Limits  # what a step may hold
+    # Largest share by which a rank's steps may cost more than the optimum; None if not known.
     gap: float | None = None
 
     @property

@@ -15,16 +15,12 @@ from umm.schedules.table.details import ACCUMULATE, BARRIER, GEMM, GET
 
 
 class TableStep(NamedTuple):
-    """A step of a schedule.
-
-    Attributes:
-        communication: Seconds of its gets and accumulates, one after another, without latency and contention.
-        computation: Seconds of its gemms.
-    """
+    """A step of a schedule."""
 
     actions: list[int]
+    # Seconds of its gets and accumulates, one after another, without latency and contention.
     communication: float
-    computation: float
+    computation: float  # seconds of its gemms
 
     @property
     def seconds(self) -> float:

@@ -20,15 +20,10 @@ Method = Callable[[Graph, Limits], tuple[Steps, float | None]]
 
 @dataclass(frozen=True)
 class StepPolicy:
-    """Policy of steps: an action waits for all of its rank's step before.
+    """Policy of steps: an action waits for all of its rank's step before."""
 
-    Attributes:
-        method: Finds the steps of a rank.
-        searches: Whether it searches for the best steps, which may take seconds a rank.
-    """
-
-    method: Method
-    searches: bool = False
+    method: Method  # finds the steps of a rank
+    searches: bool = False  # whether it searches for the best steps, which may take seconds a rank
     closed_form: ClassVar[bool] = False
 
     def ir(self, ops: OpList, machine: Machine, options: Options) -> IR:

@@ -13,31 +13,21 @@ BYTES_APART = 0.1
 
 
 class Side(NamedTuple):
-    """Calls of one shape, measured or predicted, in one step.
-
-    Attributes:
-        fastest: Seconds of the fastest call; what a collective takes without waits for other ranks.
-    """
+    """Calls of one shape, measured or predicted, in one step."""
 
     calls: float
     seconds: float
-    fastest: float
+    fastest: float  # seconds of the fastest call; what a collective takes without waits for other ranks
     kernel: Kernel
 
 
 @dataclass(frozen=True)
 class Row:
-    """Kernels that do the same, predicted and measured.
+    """Kernels that do the same, predicted and measured."""
 
-    Attributes:
-        kind: Their kind.
-        words: Their shape in words.
-        by: ``shape`` or ``kind``, by which they were matched; empty where one side has none.
-    """
-
-    kind: str
-    words: str
-    by: str
+    kind: str  # their kind
+    words: str  # their shape in words
+    by: str  # `shape` or `kind`, by which they were matched; empty where one side has none
     predicted: Side | None
     measured: Side | None
 
@@ -57,15 +47,10 @@ class Row:
 
 @dataclass(frozen=True)
 class Beside:
-    """A profile and a prediction of the same program.
+    """A profile and a prediction of the same program."""
 
-    Attributes:
-        profile: What was measured.
-        rows: Kernels side by side, the one with the largest difference first.
-    """
-
-    profile: Profile
-    rows: tuple[Row, ...]
+    profile: Profile  # what was measured
+    rows: tuple[Row, ...]  # kernels side by side, the one with the largest difference first
 
     @cached_property
     def measured_s(self) -> float:

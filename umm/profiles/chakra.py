@@ -15,38 +15,28 @@ from umm.errors import InputError
 from umm.profiles.kernel import MULTIPLY, SEND, Kernel, Profile, kind_of
 from umm.profiles.kineto import multiplied
 
-COMP, SENDS, RECEIVES, COLLECTIVE = 4, 5, 6, 7
-"""Types of nodes that take time on a device."""
+COMP, SENDS, RECEIVES, COLLECTIVE = 4, 5, 6, 7  # types of nodes that take time on a device
 COMM_TYPES = {
     "all-reduce": 0, "reduce": 1, "all-gather": 2, "broadcast": 5, "all-to-all": 6, "reduce-scatter": 7,
 }  # fmt: skip
 VERSION = "0.0.4"
 NANOS = "duration_nanos"
 _NAMES = {number: name for name, number in COMM_TYPES.items()}
-_BLOCKS, _DEEPEST = (1, 5), 64
-"""Wire types with 8 and 4 bytes; bits of the longest number."""
+_BLOCKS, _DEEPEST = (1, 5), 64  # wire types with 8 and 4 bytes; bits of the longest number
 
 
 class Node(NamedTuple):
-    """One operation.
+    """One operation."""
 
-    Attributes:
-        id: Its number within the rank's trace, from 1.
-        type: Of the four above.
-        start: Seconds since the start.
-        after: Numbers of nodes that it waits for.
-        attributes: By name: whole numbers, switches and texts.
-        shapes: Sizes of its operands, as Kineto writes them.
-    """
-
-    id: int
+    id: int  # its number within the rank's trace, from 1
     name: str
-    type: int
-    start: float
+    type: int  # of the four above
+    start: float  # seconds since the start
     seconds: float
-    after: tuple[int, ...] = ()
+    after: tuple[int, ...] = ()  # numbers of nodes that it waits for
+    # By name: whole numbers, switches and texts.
     attributes: dict[str, int | bool | str] = {}  # noqa: RUF012  # never changed
-    shapes: str = ""
+    shapes: str = ""  # sizes of its operands, as Kineto writes them
 
 
 def is_chakra(content: bytes) -> bool:

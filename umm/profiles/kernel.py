@@ -10,31 +10,19 @@ COLLECTIVES = ("all-gather", "reduce-scatter", "all-reduce", "all-to-all", "broa
 
 
 class Kernel(NamedTuple):
-    """One kernel, or several calls of one.
+    """One kernel, or several calls of one."""
 
-    Attributes:
-        kind: multiply, attention, map, copy, send, or a collective such as all-gather.
-        name: As the profile names it, or the part of a step it belongs to.
-        seconds: Seconds of one call.
-        shape: m, n, k of a multiply, with its members before them where it has several; () if unknown.
-        ranks: Ranks of a collective; 0 if unknown.
-        nbytes: Bytes of a collective: the whole gathered or reduced buffer, a rank's of an all-to-all.
-        calls: Number of calls; a prediction may have a share of one.
-        start: Seconds since some moment; nan of a prediction.
-        lane: Device and stream of a profile.
-        group: Ranks of a collective, where they are known one by one.
-    """
-
-    kind: str
-    name: str
-    seconds: float
+    kind: str  # multiply, attention, map, copy, send, or a collective such as all-gather
+    name: str  # as the profile names it, or the part of a step it belongs to
+    seconds: float  # seconds of one call
+    # M, n, k of a multiply, with its members before them where it has several; () if unknown.
     shape: tuple[int, ...] = ()
-    ranks: int = 0
-    nbytes: int = 0
-    calls: float = 1.0
-    start: float = float("nan")
-    lane: tuple[str, str] = ("", "")
-    group: tuple[int, ...] = ()
+    ranks: int = 0  # ranks of a collective; 0 if unknown
+    nbytes: int = 0  # bytes of a collective: the whole gathered or reduced buffer, a rank's of an all-to-all
+    calls: float = 1.0  # number of calls; a prediction may have a share of one
+    start: float = float("nan")  # seconds since some moment; nan of a prediction
+    lane: tuple[str, str] = ("", "")  # device and stream of a profile
+    group: tuple[int, ...] = ()  # ranks of a collective, where they are known one by one
 
     @property
     def key(self) -> tuple[object, ...]:
@@ -58,19 +46,12 @@ class Kernel(NamedTuple):
 
 @dataclass(frozen=True)
 class Profile:
-    """Kernels of one device of a profile.
+    """Kernels of one device of a profile."""
 
-    Attributes:
-        kernels: In the order of their starts.
-        steps: Steps that the profile is of, as ``ProfilerStep`` marks them; 1 if unmarked.
-        devices: Devices that the file has kernels of; only those of the first are kept.
-        source: The format: kineto or chakra.
-    """
-
-    kernels: tuple[Kernel, ...]
-    steps: int = 1
-    devices: int = 1
-    source: str = "kineto"
+    kernels: tuple[Kernel, ...]  # in the order of their starts
+    steps: int = 1  # steps that the profile is of, as `ProfilerStep` marks them; 1 if unmarked
+    devices: int = 1  # devices that the file has kernels of; only those of the first are kept
+    source: str = "kineto"  # the format: kineto or chakra
     marks: tuple[tuple[float, float], ...] = field(default=(), repr=False)
 
     @property

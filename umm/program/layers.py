@@ -12,24 +12,16 @@ from umm.program.statements import Statement, renamed
 RECOMPUTE = ("none", "attention", "all")
 """What the backward part computes again: nothing; what attention reads and gives; all but a layer's input."""
 X, Y, DX, DY = "X", "Y", "dX", "dY"
-CACHE = ".cache"
-"""How the names of tensors end that each layer keeps for later tokens."""
+CACHE = ".cache"  # how the names of tensors end that each layer keeps for later tokens
 
 
 class Parts(NamedTuple):
-    """The statements of a layer.
+    """The statements of a layer."""
 
-    Attributes:
-        forward: Those of the forward part.
-        backward: Those of the backward part, none of a forward part alone.
-        again: Those of the forward part that come again before the backward part.
-        kept: Tensors of the forward part that stay until the backward part reads them.
-    """
-
-    forward: tuple[Statement, ...]
-    backward: tuple[Statement, ...]
-    again: tuple[Statement, ...]
-    kept: frozenset[str]
+    forward: tuple[Statement, ...]  # those of the forward part
+    backward: tuple[Statement, ...]  # those of the backward part, none of a forward part alone
+    again: tuple[Statement, ...]  # those of the forward part that come again before the backward part
+    kept: frozenset[str]  # tensors of the forward part that stay until the backward part reads them
 
 
 def repeated(outline: Outline, layers: int, recompute: str = "none", inner: bool = False) -> Outline:

@@ -23,8 +23,7 @@ from umm.program.statements.copies import Copy
 from umm.program.tensors import Tensor
 
 DEFAULT = "row"
-MAX_NAME = 200
-"""Characters of a name of layouts."""
+MAX_NAME = 200  # characters of a name of layouts
 BY_EXPERT = "experts"
 _EXPERT_MESH = re.compile(r"experts@((?:[1-9]\d{0,5}x)*[1-9]\d{0,5}):([rc-]+)")
 _EXPERT_SCHEME = re.compile(r"ep([1-9]\d{0,5})(?:-tp([1-9]\d{0,5}))?")
@@ -38,32 +37,23 @@ _LAYERED = {
 
 @dataclass(frozen=True)
 class Shape:
-    """A tensor before it is laid out.
+    """A tensor before it is laid out."""
 
-    Attributes:
-        name: As of a :class:`~umm.program.tensors.Tensor`, and so are the dtype and the role.
-        cols: Its columns.
-        dtype: Type of its elements.
-        role: ``input``, ``output``, ``both`` or ``work``.
-        experts: The first row of each expert and the number of rows at the end, of rows sorted by expert.
-        whole: Whether ``experts/2`` is copies, for its columns are not those of an expert's weights.
-        head: Columns of a head of keys or values, 0 if it is of something else. Ranks that cut columns have
-            whole heads, several ranks the same where there are more ranks than heads.
-        context: Rows of each sequence, of keys or values of earlier tokens; 0 if it is of something else.
-            Ranks that cut rows have those of whole sequences, of the ones whose next token they have.
-        stored: As of a tensor.
-    """
-
-    name: str
+    name: str  # as of a `umm.program.tensors.Tensor`, and so are the dtype and the role
     rows: int
-    cols: int
-    dtype: str
-    role: str = "work"
+    cols: int  # its columns
+    dtype: str  # type of its elements
+    role: str = "work"  # `input`, `output`, `both` or `work`
+    # The first row of each expert and the number of rows at the end, of rows sorted by expert.
     experts: tuple[int, ...] = ()
-    whole: bool = False
+    whole: bool = False  # whether `experts/2` is copies, for its columns are not those of an expert's weights
+    # Columns of a head of keys or values, 0 if it is of something else. Ranks that cut columns have whole
+    # heads, several ranks the same where there are more ranks than heads.
     head: int = 0
+    # Rows of each sequence, of keys or values of earlier tokens; 0 if it is of something else. Ranks that cut
+    # rows have those of whole sequences, of the ones whose next token they have.
     context: int = 0
-    stored: str = ""
+    stored: str = ""  # as of a tensor
 
     def laid_out(self, text: str, ranks: int) -> Tensor:
         """Return the tensor in a layout; ``@p`` in its text is a replica on every rank.
@@ -158,15 +148,6 @@ class Shape:
 class Outline:
     """Statements on tensors that have no layouts yet.
 
-    Attributes:
-        name: What it is called.
-        statements: What is done, in order.
-        kept: Tensors of the forward part that the backward part reads; none of a forward part alone.
-        layouts: By name, a layout for each tensor that has another than ``row``; the first is the default.
-        weights: Tensors that are learnt, for which an optimizer may keep a state.
-        given: Where some inputs lie before: a layout as text. Each is copied to where it is wanted before it
-            is first read, unless it lies so.
-
     >>> product = Outline(
     ...     "product",
     ...     (Shape("X", 4, 6, "float32", "input"), Shape("W", 6, 8, "float32", "input"),
@@ -179,12 +160,16 @@ class Outline:
     """
 
     kind: ClassVar[Literal["outline"]] = "outline"
-    name: str
+    name: str  # what it is called
     tensors: tuple[Shape, ...]
-    statements: tuple[Statement, ...]
+    statements: tuple[Statement, ...]  # what is done, in order
+    # Tensors of the forward part that the backward part reads; none of a forward part alone.
     kept: tuple[str, ...] = ()
+    # By name, a layout for each tensor that has another than `row`; the first is the default.
     layouts: Mapping[str, Mapping[str, str]] = field(default_factory=dict, hash=False)
-    weights: tuple[str, ...] = ()
+    weights: tuple[str, ...] = ()  # tensors that are learnt, for which an optimizer may keep a state
+    # Where some inputs lie before: a layout as text. Each is copied to where it is wanted before it is first
+    # read, unless it lies so.
     given: Mapping[str, str] = field(default_factory=dict, hash=False)
 
     def __post_init__(self) -> None:

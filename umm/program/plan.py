@@ -14,17 +14,11 @@ from umm.interval import Interval
 
 @dataclass(frozen=True, eq=False)
 class Regions:
-    """Rectangles of one tensor in the memory of ranks, one a row.
+    """Rectangles of one tensor in the memory of ranks, one a row."""
 
-    Attributes:
-        tensor: Name of the tensor.
-        rank: Rank in whose memory each lies.
-        spans: First row, row after the last, first column, column after the last, shape (regions, 4).
-    """
-
-    tensor: str
-    rank: Ints
-    spans: Ints
+    tensor: str  # name of the tensor
+    rank: Ints  # rank in whose memory each lies
+    spans: Ints  # first row, row after the last, first column, column after the last, shape (regions, 4)
 
     def __len__(self) -> int:
         return len(self.rank)
@@ -47,19 +41,12 @@ class Regions:
 
 @dataclass(frozen=True, eq=False)
 class Jobs:
-    """The op list of a statement of any kind: one job a row, done where its output lies.
+    """The op list of a statement of any kind: one job a row, done where its output lies."""
 
-    Attributes:
-        out: What each job writes.
-        reads: What each reads of every operand, at its rank once it has moved there.
-        kernel: What computes it: ``gemm``, ``batch``, ``grouped``, ``attention`` or the name of a map.
-        adds: Whether the output of each is one part of a sum.
-    """
-
-    out: Regions
-    reads: tuple[Regions, ...]
-    kernel: str
-    adds: Bools
+    out: Regions  # what each job writes
+    reads: tuple[Regions, ...]  # what each reads of every operand, at its rank once it has moved there
+    kernel: str  # what computes it: `gemm`, `batch`, `grouped`, `attention` or the name of a map
+    adds: Bools  # whether the output of each is one part of a sum
 
     @property
     def rank(self) -> Ints:
@@ -77,21 +64,13 @@ class Jobs:
 
 @dataclass(frozen=True, eq=False)
 class Moves:
-    """Moves for one purpose: a gather, a sum, a redistribution, a dispatch.
+    """Moves for one purpose: a gather, a sum, a redistribution, a dispatch."""
 
-    Attributes:
-        source: Where each slice lies.
-        into: Where it goes.
-        adds: Whether it is added there to what others bring.
-        group: Number of the ranks that exchange alike, for each: a collective is one group.
-        way: How it goes: ``one-sided``, ``by level``, ``ring``, the name of a library.
-    """
-
-    source: Regions
-    into: Regions
-    adds: bool
-    group: Ints
-    way: str
+    source: Regions  # where each slice lies
+    into: Regions  # where it goes
+    adds: bool  # whether it is added there to what others bring
+    group: Ints  # number of the ranks that exchange alike, for each: a collective is one group
+    way: str  # how it goes: `one-sided`, `by level`, `ring`, the name of a library
 
     def __len__(self) -> int:
         return len(self.source)

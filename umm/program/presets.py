@@ -304,18 +304,12 @@ def _newton_schulz(w: Writing, backward: bool, hidden: int) -> None:
 
 
 class Preset(NamedTuple):
-    """A chain by name: its writer and its sizes.
+    """A chain by name: its writer and its sizes."""
 
-    Attributes:
-        write: Writes its tensors and statements; may return the chain.
-        sizes: Names of its sizes beside tokens.
-        wider: How many times as wide as hidden ffn is if not given; 0 if it has to be.
-        layouts: Its own layouts by name, a text for each place of a tensor.
-    """
-
-    write: Callable[..., Outline | None]
-    sizes: tuple[str, ...]
-    wider: int = 0
+    write: Callable[..., Outline | None]  # writes its tensors and statements; may return the chain
+    sizes: tuple[str, ...]  # names of its sizes beside tokens
+    wider: int = 0  # how many times as wide as hidden ffn is if not given; 0 if it has to be
+    # Its own layouts by name, a text for each place of a tensor.
     layouts: Mapping[str, Mapping[str, str]] = {}
 
     @property

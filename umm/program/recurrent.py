@@ -14,23 +14,15 @@ from umm.program.writing import Writing
 
 
 class Sizes(NamedTuple):
-    """Sizes of a recurrent mixer.
+    """Sizes of a recurrent mixer."""
 
-    Attributes:
-        heads: Heads of values, each with a state.
-        groups: Heads of queries and keys.
-        key: Columns of one, rows of a state.
-        value: Columns of a head of values.
-        delta: Whether it is a gated delta net; else it is Mamba-2, or Mamba-1 with a rank.
-        rank: Columns between the two matrices of decays for each key column, as in Kimi delta attention, or
-            of Mamba-1's rates; 0 where a head has one decay.
-    """
-
-    heads: int
-    groups: int
-    key: int
-    value: int
-    delta: bool
+    heads: int  # heads of values, each with a state
+    groups: int  # heads of queries and keys
+    key: int  # columns of one, rows of a state
+    value: int  # columns of a head of values
+    delta: bool  # whether it is a gated delta net; else it is Mamba-2, or Mamba-1 with a rank
+    # Columns between the two matrices of decays for each key column, as in Kimi delta attention, or of
+    # Mamba-1's rates; 0 where a head has one decay.
     rank: int
 
 

@@ -20,55 +20,43 @@ from umm.layouts.edges import zigzag_edges
 from umm.numbers import parse_real, parse_whole
 
 WORDS = "uniform, zipf:1.2, balanced, counts:3-0-5 or choices:0.1-1.2"
-MOST_EXPERTS = 2**16
-"""Of a routing, each of which has a range of rows; models have up to some hundreds."""
+MOST_EXPERTS = 2**16  # of a routing, each of which has a range of rows; models have up to some hundreds
 _TEXT = re.compile(
     r"(\d{1,12})x(\d{1,9})x(\d{1,9}):(.+?):(\d{1,9})"
     r"(?::capacity=(\d{1,6}(?:\.\d{1,6})?))?(?::spare=(\d{1,6})/([1-9]\d{0,5}))?"
     r"(?::data=([1-9]\d{0,5})/([1-9]\d{0,11})(?::zigzag=([1-9]\d{0,5})/([1-9]\d{0,6}))?)?(:each)?"
 )
-AT_ONCE = 2**24
-"""Random numbers that exist at once while choices are drawn."""
+AT_ONCE = 2**24  # random numbers that exist at once while choices are drawn
 
 
 @dataclass(frozen=True)
 class Routing:
     """The experts of each token.
 
-    Attributes:
-        tokens: How many tokens there are.
-        experts: How many experts.
-        top_k: Experts of a token.
-        rule: ``uniform``, ``zipf:1.2`` (the n-th most wanted expert is drawn in proportion to 1 / n^1.2),
-            ``balanced``, ``counts:3-0-5`` (rows of each expert) or ``choices:0.1-1.2`` (experts of each
-            token).
-        seed: Of what is drawn.
-        capacity: How many times the mean an expert takes at most; what comes later, by token, is dropped, so
-            a token has fewer rows. 0 for no limit.
-        spare: Copies of the experts with most rows for each copy, one after another: *slots* beside one for
-            each expert. A copy takes an equal share of its expert's rows, those of tokens beside each other.
-        groups: Groups of slots, equal in number, that have about as many rows each, if there are copies.
-        each: Whether a token travels once for each of its rows, even where a rank has several.
-        data: Data groups: ranges of tokens that each have all experts, and copies, for themselves.
-        data_tokens: Tokens of a data group; the last has what is left. Of one group it means nothing.
-        zigzag: Ranks that have the tokens front and back of so many sequences, if they do: a data group has
-            those of as many ranks that follow each other, in place of a range.
-
     >>> print(Routing(4, 3, 2, "balanced"), Routing(4, 3, 2, "balanced").edges.tolist())
     4x3x2:balanced:0 [0, 3, 6, 8]
     """
 
-    tokens: int
-    experts: int
-    top_k: int
+    tokens: int  # how many tokens there are
+    experts: int  # how many experts
+    top_k: int  # experts of a token
+    # `uniform`, `zipf:1.2` (the n-th most wanted expert is drawn in proportion to 1 / n^1.2), `balanced`,
+    # `counts:3-0-5` (rows of each expert) or `choices:0.1-1.2` (experts of each token).
     rule: str = "uniform"
-    seed: int = 0
+    seed: int = 0  # of what is drawn
+    # How many times the mean an expert takes at most; what comes later, by token, is dropped, so a token has
+    # fewer rows. 0 for no limit.
     capacity: float = 0.0
+    # Copies of the experts with most rows for each copy, one after another: *slots* beside one for each
+    # expert. A copy takes an equal share of its expert's rows, those of tokens beside each other.
     spare: int = 0
+    # Groups of slots, equal in number, that have about as many rows each, if there are copies.
     groups: int = 1
-    each: bool = False
-    data: int = 1
-    data_tokens: int = 0
+    each: bool = False  # whether a token travels once for each of its rows, even where a rank has several
+    data: int = 1  # data groups: ranges of tokens that each have all experts, and copies, for themselves
+    data_tokens: int = 0  # Tokens of a data group; the last has what is left. Of one group it means nothing.
+    # Ranks that have the tokens front and back of so many sequences, if they do: a data group has those of as
+    # many ranks that follow each other, in place of a range.
     zigzag: tuple[int, int] = (0, 0)
 
     def __post_init__(self) -> None:

@@ -12,8 +12,7 @@ from umm.errors import ProblemError
 from umm.numbers import parse_whole, whole_in
 
 WORDS = "tp8-dp4, sp8-dp4, tp16x8, fsdp32, hsdp8x4, fsdp4-tp8, fsdp4-sp8, 2d8x4, or tp, sp and dp alone"
-KNOWN = ("megatron", "sequence", "data")
-"""The layouts that depend on a tensor's kind."""
+KNOWN = ("megatron", "sequence", "data")  # the layouts that depend on a tensor's kind
 KINDS = {
     ("row@p", "row", "row"): "tokens",
     ("col", "col", "row"): "inner",
@@ -44,21 +43,14 @@ GRID = dict.fromkeys(("tokens", "inner", "first", "second"), ("2d", "rc")) | {"s
 
 
 class Family(NamedTuple):
-    """Schemes whose names differ in two numbers.
+    """Schemes whose names differ in two numbers."""
 
-    Attributes:
-        pattern: The name.
-        places: Which of its numbers each axis of the mesh is.
-        kinds: For each kind of tensor how it is cut and what each axis does.
-        alone: What the scheme is called with the first number or the second alone; empty: no scheme.
-        source: Where it is published.
-    """
-
-    pattern: str
-    places: tuple[int, int]
-    kinds: Mapping[str, tuple[str, str]]
+    pattern: str  # the name
+    places: tuple[int, int]  # which of its numbers each axis of the mesh is
+    kinds: Mapping[str, tuple[str, str]]  # for each kind of tensor how it is cut and what each axis does
+    # What the scheme is called with the first number or the second alone; empty: no scheme.
     alone: tuple[str, str]
-    source: str
+    source: str  # where it is published
 
 
 FAMILIES = (
@@ -94,15 +86,10 @@ DATA = {"tokens": BY_ALL, "inner": BY_ALL} | dict.fromkeys(("first", "second", "
 
 
 class Scheme(NamedTuple):
-    """A name made out.
+    """A name made out."""
 
-    Attributes:
-        mesh: Lengths of the axes, the last inside a node.
-        kinds: For each kind of tensor how it is cut and what each axis does.
-    """
-
-    mesh: tuple[int, ...]
-    kinds: Mapping[str, tuple[str, str]]
+    mesh: tuple[int, ...]  # lengths of the axes, the last inside a node
+    kinds: Mapping[str, tuple[str, str]]  # for each kind of tensor how it is cut and what each axis does
 
 
 def plain(name: str) -> str:

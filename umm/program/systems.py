@@ -20,12 +20,9 @@ from umm.program.statements.multiply import joinable, products
 
 DATA, CONTEXT = "data", "context"
 _BY_HEADS = re.compile(r"(fsdp|ring)([1-9]\d{0,5})-ulysses([1-9]\d{0,5})")
-WHOLE = ".whole"
-"""How the gathered copy of a weight ends."""
-HEADS = ".heads"
-"""How what attention has by heads, or in another order of tokens, ends."""
-ZIGZAG = "-zigzag"
-"""How the name of a scheme ends that exchanges tokens before attention."""
+WHOLE = ".whole"  # how the gathered copy of a weight ends
+HEADS = ".heads"  # how what attention has by heads, or in another order of tokens, ends
+ZIGZAG = "-zigzag"  # how the name of a scheme ends that exchanges tokens before attention
 
 
 def fully_sharded(outline: Outline) -> Outline:
@@ -342,8 +339,7 @@ CHANGES: Mapping[str, Callable[[Outline], Outline]] = {
 """Schemes that change what a chain does, not only where its tensors lie: each gives it in its own layouts."""
 
 
-EACH = "each"
-"""In a scheme of experts: each choice of a token by itself."""
+EACH = "each"  # in a scheme of experts: each choice of a token by itself
 _EXPERTS = re.compile(
     r"ep([1-9]\d{0,5})(?:-tp([1-9]\d{0,5}))?(?:-(dp|fsdp)([1-9]\d{0,5}))?"
     rf"(?:\+([1-9]\d{{0,5}}))?(?:/({EACH}|[1-9]\d{{0,4}}))?(:fp8)?"

@@ -24,24 +24,18 @@ _KEYS = ("name", "shape", "dtype", "layout", "role")
 class Tensor:
     """A matrix over all ranks; batch dimensions are folded into its rows.
 
-    Attributes:
-        name: A letter or underscore, then letters, digits, underscores and dots; at most 64 in all.
-        layout: Its shape, and which rank holds what of it.
-        dtype: Type of its elements: float64, float32, float16, bfloat16, or one of 8 bits.
-        role: ``input`` comes from outside and is never written, ``output`` goes out, ``both`` does both,
-            ``work`` neither.
-        stored: Type of its elements in memory, such as ``int4``, of a weight that kernels expand to
-            ``dtype`` as they multiply by it; empty for that type itself. It moves expanded.
-
     >>> weights = Tensor("W1", Layout.parse("col@2", (6, 8), ranks=4), "float32", "input")
     >>> weights.shape, weights.nbytes_of_rank.tolist()
     ((6, 8), [96, 96, 96, 96])
     """
 
-    name: str
-    layout: Layout
-    dtype: str
+    name: str  # a letter or underscore, then letters, digits, underscores and dots; at most 64 in all
+    layout: Layout  # its shape, and which rank holds what of it
+    dtype: str  # type of its elements: float64, float32, float16, bfloat16, or one of 8 bits
+    # `input` comes from outside and is never written, `output` goes out, `both` does both, `work` neither.
     role: str = "work"
+    # Type of its elements in memory, such as `int4`, of a weight that kernels expand to `dtype` as they
+    # multiply by it; empty for that type itself. It moves expanded.
     stored: str = ""
 
     def __post_init__(self) -> None:

@@ -143,19 +143,12 @@ def _pairs(routes: Routes, links: Links, ranks: int) -> _Pairs:
 
 @dataclass(frozen=True)
 class _Routes:
-    """The routes of a schedule's actions.
+    """The routes of a schedule's actions."""
 
-    Attributes:
-        known: What is known of pairs of ranks.
-        number: The number of each action's pair there, −1 where nothing crosses a link.
-        latency: Seconds before bytes flow.
-        inverse: Seconds that a byte takes.
-    """
-
-    known: _Pairs
-    number: Ints
-    latency: Floats
-    inverse: Floats
+    known: _Pairs  # what is known of pairs of ranks
+    number: Ints  # the number of each action's pair there, −1 where nothing crosses a link
+    latency: Floats  # seconds before bytes flow
+    inverse: Floats  # seconds that a byte takes
 
 
 def _routes(schedule: Schedule) -> _Routes:

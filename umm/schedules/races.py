@@ -28,18 +28,13 @@ _DOES = {READ: "reads", WRITE: "writes", ADD: "adds to"}
 
 @dataclass(frozen=True)
 class Race:
-    """An access that is not ordered after one it conflicts with; ``str`` says it in words.
+    """An access that is not ordered after one it conflicts with; ``str`` says it in words."""
 
-    Attributes:
-        earlier: The action that comes first in row order; None if a temporary is read or added to that
-            nothing before has written.
-        later: The action that comes later.
-        operands: Which operands they are, the earlier action's first, −1 if there is none.
-    """
-
+    # The action that comes first in row order; None if a temporary is read or added to that nothing before
+    # has written.
     earlier: int | None
-    later: int
-    operands: tuple[int, int]
+    later: int  # the action that comes later
+    operands: tuple[int, int]  # which operands they are, the earlier action's first, −1 if there is none
     schedule: Table = field(repr=False, compare=False)
 
     def __str__(self) -> str:

@@ -9,29 +9,17 @@ PRECISIONS = ("bf16", "fp8", "fp8-block", "nvfp4", "int4")
 
 @dataclass(frozen=True)
 class Deployment:
-    """Ranks that serve requests of one length at a steady concurrency.
+    """Ranks that serve requests of one length at a steady concurrency."""
 
-    Attributes:
-        input: Tokens of a prompt.
-        output: Tokens of an answer.
-        concurrency: Requests at a time, of all ranks.
-        tp: Ranks that share the heads of attention, and the rest of a dense layer.
-        attention_dp: Groups of them, each with its own requests.
-        moe_tp: Ranks that share each expert.
-        ep: Groups of experts.
-        precision: Type of the weights' multiplies.
-        cache_bits: Bits of an element of the cache.
-    """
-
-    input: int
-    output: int
-    concurrency: int
-    tp: int = 1
-    attention_dp: int = 1
-    moe_tp: int = 1
-    ep: int = 1
-    precision: str = "bf16"
-    cache_bits: int = 16
+    input: int  # tokens of a prompt
+    output: int  # tokens of an answer
+    concurrency: int  # requests at a time, of all ranks
+    tp: int = 1  # ranks that share the heads of attention, and the rest of a dense layer
+    attention_dp: int = 1  # groups of them, each with its own requests
+    moe_tp: int = 1  # ranks that share each expert
+    ep: int = 1  # groups of experts
+    precision: str = "bf16"  # type of the weights' multiplies
+    cache_bits: int = 16  # bits of an element of the cache
 
     def __post_init__(self) -> None:
         """Refuse sizes that cannot be.

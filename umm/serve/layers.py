@@ -23,23 +23,14 @@ from umm.serve.rates import BF16, EIGHT_BITS, Rates
 
 @dataclass(frozen=True)
 class Batch:
-    """The tokens, sequences and model of one iteration.
+    """The tokens, sequences and model of one iteration."""
 
-    Attributes:
-        hidden: Columns of activations.
-        rows: Tokens of an attention group.
-        context: Tokens in the cache of each sequence before; 0 where prompts are computed.
-        length: Tokens of each prompt; 0 where tokens are decoded.
-        deployment: How the model is spread.
-        rates: Seconds of kernels.
-    """
-
-    hidden: int
-    rows: int
-    context: int
-    length: int
-    deployment: Deployment
-    rates: Rates
+    hidden: int  # columns of activations
+    rows: int  # tokens of an attention group
+    context: int  # tokens in the cache of each sequence before; 0 where prompts are computed
+    length: int  # tokens of each prompt; 0 where tokens are decoded
+    deployment: Deployment  # how the model is spread
+    rates: Rates  # seconds of kernels
 
     @property
     def sequences(self) -> int:

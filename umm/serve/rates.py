@@ -24,15 +24,11 @@ from umm.program.functions.attention import Heads
 from umm.units import parse_seconds
 
 BF16 = 2
-FEW_ROWS = 256
-"""Rows up to which engines have kernels of their own, that read weights while they multiply."""
+FEW_ROWS = 256  # rows up to which engines have kernels of their own, that read weights while they multiply
 EIGHT_BITS = ("fp8", "fp8-block")
-BLOCKS = ("fp8-block", "nvfp4")
-"""Precisions whose scales are of blocks of a row."""
-TINY = 256
-"""Columns of a multiply that takes no longer than its start."""
-MEMORY_BOUND = 0.6
-"""Share of the peak that these reach at most."""
+BLOCKS = ("fp8-block", "nvfp4")  # precisions whose scales are of blocks of a row
+TINY = 256  # columns of a multiply that takes no longer than its start
+MEMORY_BOUND = 0.6  # share of the peak that these reach at most
 DTYPES = {
     "bf16": "bfloat16", "fp8": "float8_e4m3", "fp8-block": "float8_e4m3:128", "nvfp4": "float4_e2m1",
     "int4": "bfloat16",
@@ -51,45 +47,30 @@ QUANTIZED = {
 the engine has."""
 OUTSIDE = {"nvfp4": "bf16", "int4": "bf16", "fp8": "fp8-block"}
 """Precision outside the experts of a mixture, where it is another."""
-SKEW = 1.01
-"""Exponent of the power law of experts' loads."""
+SKEW = 1.01  # exponent of the power law of experts' loads
 STORED = {"bf16": 2.0, "fp8": 1.0, "fp8-block": 1.0, "nvfp4": 0.5625, "int4": 0.53}
 """Bytes of a weight, with its scales."""
 
 
 @dataclass(frozen=True)
 class Engine:
-    """Seconds that an engine adds to its kernels, and its shares of their rates.
+    """Seconds that an engine adds to its kernels, and its shares of their rates."""
 
-    Attributes:
-        gap_s: Seconds of an iteration in which the device waits for the host.
-        row_s: Seconds more for each sequence of it: sampling, detokenising, scheduling.
-        read: Share of memory's bandwidth at which attention reads the cache.
-        weights: The same of few rows by many experts' weights.
-        expanded: The same of weights that kernels expand: 4-bit integers, and types the device has not.
-        few: The same of few rows by one weight, by kernels made for them.
-        blocks: Share of the start of multiplies with scales of blocks, as timed alone, that they take.
-        scatter_s: Seconds to sort and pad rows in a layer whose experts, in 8 bits, are spread over ranks.
-        small: Share of a kernel's start that elementwise kernels take, which begin before the last one ends.
-        waits: Prompts computed before one, over the root of the requests of its group.
-        spread: By how much all these are uncertain.
-        cache: Precisions of weights with which the cache is in 8 bits unless asked otherwise.
-        source: Where they are from.
-    """
-
-    gap_s: float
-    row_s: float
-    read: float
-    weights: float
-    expanded: float
-    few: float
-    blocks: float
+    gap_s: float  # seconds of an iteration in which the device waits for the host
+    row_s: float  # seconds more for each sequence of it: sampling, detokenising, scheduling
+    read: float  # share of memory's bandwidth at which attention reads the cache
+    weights: float  # the same of few rows by many experts' weights
+    expanded: float  # the same of weights that kernels expand: 4-bit integers, and types the device has not
+    few: float  # the same of few rows by one weight, by kernels made for them
+    blocks: float  # share of the start of multiplies with scales of blocks, as timed alone, that they take
+    # Seconds to sort and pad rows in a layer whose experts, in 8 bits, are spread over ranks.
     scatter_s: float
+    # Share of a kernel's start that elementwise kernels take, which begin before the last one ends.
     small: float
-    waits: float
-    spread: float
-    cache: tuple[str, ...]
-    source: str
+    waits: float  # prompts computed before one, over the root of the requests of its group
+    spread: float  # by how much all these are uncertain
+    cache: tuple[str, ...]  # precisions of weights with which the cache is in 8 bits unless asked otherwise
+    source: str  # where they are from
 
     def cache_bits(self, precision: str) -> int:
         """Return the bits of an element of the cache that the engine takes for weights of a precision."""
@@ -122,20 +103,13 @@ def find_engine(name: str) -> Engine:
 
 @dataclass(frozen=True)
 class Rates:
-    """Prices of an engine's kernels.
+    """Prices of an engine's kernels."""
 
-    Attributes:
-        machine: With the engine's kernels where its file has them.
-        precision: Type of the weights' multiplies.
-        laws: Factor of the seconds of attention and experts by the machine's laws.
-        mixture: Whether the model has experts; few bits are those of their weights alone then.
-    """
-
-    machine: Machine
+    machine: Machine  # with the engine's kernels where its file has them
     engine: Engine
-    precision: str
-    mixture: bool = False
-    laws: float = 1.0
+    precision: str  # type of the weights' multiplies
+    mixture: bool = False  # whether the model has experts; few bits are those of their weights alone then
+    laws: float = 1.0  # factor of the seconds of attention and experts by the machine's laws
     _known: dict[tuple[object, ...], float] = field(default_factory=dict, compare=False, repr=False)
 
     @property

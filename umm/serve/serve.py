@@ -13,37 +13,24 @@ from umm.serve.layers import Batch, layer_seconds
 from umm.serve.rates import STORED, Rates, find_engine
 from umm.units import format_bytes
 
-USED = 0.9
-"""Share of a device's memory that engines fill (vLLM: ``--gpu-memory-utilization``)."""
-LAWS = 0.12
-"""By which attention and experts are uncertain: the mean error of their laws on shapes not fitted."""
+USED = 0.9  # share of a device's memory that engines fill (vLLM: `--gpu-memory-utilization`)
+LAWS = 0.12  # by which attention and experts are uncertain: the mean error of their laws on shapes not fitted
 
 
 @dataclass(frozen=True)
 class Served:
-    """Latency and throughput of a deployment, and the bytes that a rank holds.
+    """Latency and throughput of a deployment, and the bytes that a rank holds."""
 
-    Attributes:
-        ttft: Seconds to the first token, in the mean.
-        tpot: Seconds for each further one.
-        ttft_range: Both ends of the first, with the engine's uncertain numbers on the fast and the slow side.
-        tpot_range: The same of the second.
-        decode: Seconds of an iteration that decodes alone.
-        prefill: Seconds of one prompt alone.
-        tokens_per_second: Tokens of answers a second and device.
-        running: Requests that run at once; the others wait for room in the caches.
-        memory: Bytes of a rank by part: weights and cache.
-    """
-
-    ttft: float
-    tpot: float
+    ttft: float  # seconds to the first token, in the mean
+    tpot: float  # seconds for each further one
+    # Both ends of the first, with the engine's uncertain numbers on the fast and the slow side.
     ttft_range: tuple[float, float]
-    tpot_range: tuple[float, float]
-    decode: float
-    prefill: float
-    tokens_per_second: float
-    running: float
-    memory: dict[str, float]
+    tpot_range: tuple[float, float]  # the same of the second
+    decode: float  # seconds of an iteration that decodes alone
+    prefill: float  # seconds of one prompt alone
+    tokens_per_second: float  # tokens of answers a second and device
+    running: float  # requests that run at once; the others wait for room in the caches
+    memory: dict[str, float]  # bytes of a rank by part: weights and cache
 
     @property
     def memory_bytes(self) -> float:

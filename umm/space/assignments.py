@@ -24,10 +24,8 @@ Place = tuple[int, ...]
 ALL = "all"
 DEFAULT = ("row", "col", "2d", "row@p")
 """The layouts to choose from where nothing is said; ``@p`` is a replica on every rank."""
-FEW_RANKS = 16
-"""Ranks up to which a mixture's products, and copies of its tokens, are choices of their own."""
-MOST_LISTED = 200_000
-"""Assignments that are listed one by one."""
+FEW_RANKS = 16  # ranks up to which a mixture's products, and copies of its tokens, are choices of their own
+MOST_LISTED = 200_000  # assignments that are listed one by one
 
 
 class Assignments:

@@ -70,14 +70,10 @@ def _with_grid(partition: str, places: int, grids: str) -> Iterable[str]:
 
 @dataclass(frozen=True)
 class Axes:
-    """The values that each choice of a schedule may have.
+    """The values that each choice of a schedule may have."""
 
-    Attributes:
-        values: Those of each field of ``Options``, in its order.
-        said: The choices that somebody has said the values of; the others have their default.
-    """
-
-    values: tuple[tuple[Any, ...], ...]
+    values: tuple[tuple[Any, ...], ...]  # those of each field of `Options`, in its order
+    # The choices that somebody has said the values of; the others have their default.
     said: frozenset[str] = frozenset()
 
     @classmethod

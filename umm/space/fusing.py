@@ -27,8 +27,7 @@ from umm.schedules.schedule import Schedule
 from umm.units import format_seconds
 
 GATHER, SCATTER, REDUCE = "all-gather", "reduce-scatter", "all-reduce"
-CLOSE = 0.05
-"""Ways whose times differ by less than this share are called equal."""
+CLOSE = 0.05  # ways whose times differ by less than this share are called equal
 HOST_STEP_S = 28e-6
 """Seconds of a host for one chunk: a multiply, a copy and a signal from Python.
 
@@ -56,49 +55,30 @@ kraken pull request 2 on H100 have 26 tiles for 132 units, and the time of unspl
 
 
 class Way(NamedTuple):
-    """One way to multiply and communicate.
-
-    Attributes:
-        seconds: From the start to the last rank's end.
-        exposed_s: Of it what its multiplies alone would not take.
-        note: How it works.
-    """
+    """One way to multiply and communicate."""
 
     name: str
-    seconds: float
-    exposed_s: float
-    note: str
+    seconds: float  # from the start to the last rank's end
+    exposed_s: float  # of it what its multiplies alone would not take
+    note: str  # how it works
 
 
 @dataclass(frozen=True)
 class Fusing:
-    """A multiply and its collective, and the ways to overlap them, fastest first.
+    """A multiply and its collective, and the ways to overlap them, fastest first."""
 
-    Attributes:
-        what: ``all-gather`` before the multiply, ``reduce-scatter`` or ``all-reduce`` after it.
-        m: Rows of A and C, over all ranks.
-        n: Columns of B and C, over all ranks.
-        k: Columns of A, rows of B, over all ranks.
-        dtype: Of A and B.
-        c_dtype: Of C.
-        gemm_s: Seconds of a rank's multiply alone.
-        collective_s: Seconds of the collective alone.
-        algorithm: The collective's algorithm.
-        ways: The ways, fastest first.
-    """
-
-    what: str
-    m: int
-    n: int
-    k: int
-    dtype: str
-    c_dtype: str
+    what: str  # `all-gather` before the multiply, `reduce-scatter` or `all-reduce` after it
+    m: int  # rows of A and C, over all ranks
+    n: int  # columns of B and C, over all ranks
+    k: int  # columns of A, rows of B, over all ranks
+    dtype: str  # of A and B
+    c_dtype: str  # of C
     ranks: int
     machine: str
-    gemm_s: float
-    collective_s: float
-    algorithm: str
-    ways: tuple[Way, ...]
+    gemm_s: float  # seconds of a rank's multiply alone
+    collective_s: float  # seconds of the collective alone
+    algorithm: str  # the collective's algorithm
+    ways: tuple[Way, ...]  # the ways, fastest first
 
     def way(self, name: str) -> Way:
         """Return the way of this name."""

@@ -20,8 +20,7 @@ from umm.program import Chain
 from umm.program.problem import MATRICES, Problem, read_given
 from umm.schedules.schedule import Schedule
 
-Point = Any
-"""What identifies a point: a number, or its place, a number for each group of tensors."""
+Point = Any  # what identifies a point: a number, or its place, a number for each group of tensors
 
 
 class Points(Protocol):
@@ -66,8 +65,7 @@ class Points(Protocol):
         """Return the identity of a run of the point at a place, by the columns of a store."""
 
 
-MOST_KEPT = 2**13
-"""Problems that points keep, one for each three layouts."""
+MOST_KEPT = 2**13  # problems that points keep, one for each three layouts
 
 
 class MultiplyPoints:

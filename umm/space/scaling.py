@@ -7,39 +7,25 @@ from typing import Any
 from umm.machines import Machine
 from umm.units import format_bytes, format_seconds
 
-WORTH = 0.5
-"""Efficiency below which more devices mostly wait."""
-NO_ROOM = "; does not fit"
-"""What follows the best of a number of nodes or ranks that has no memory for it."""
+WORTH = 0.5  # efficiency below which more devices mostly wait
+NO_ROOM = "; does not fit"  # what follows the best of a number of nodes or ranks that has no memory for it
 
 
 @dataclass(frozen=True)
 class Scale:
-    """One number of nodes or ranks, and the best of it.
+    """One number of nodes or ranks, and the best of it."""
 
-    Attributes:
-        ranks: Ranks that share the work.
-        devices: Devices they use.
-        chosen: The best, in words.
-        makespan_s: Its time, in seconds.
-        memory_bytes: Memory of its fullest rank.
-        gap: How far it may be above the best there is, as a share of itself; None where nothing was sought.
-        nodes: Nodes of the machine; None where ranks were asked for.
-        size: The dimension that grows with them in weak scaling; 1 in strong scaling.
-        sequences: Equal parts of the tokens that attend to themselves alone; 1 without attention.
-        without: Parts left out, in words, since the comparison was ended early.
-    """
-
-    ranks: int
-    devices: int
-    chosen: str
-    makespan_s: float
-    memory_bytes: int
+    ranks: int  # ranks that share the work
+    devices: int  # devices they use
+    chosen: str  # the best, in words
+    makespan_s: float  # its time, in seconds
+    memory_bytes: int  # memory of its fullest rank
+    # How far it may be above the best there is, as a share of itself; None where nothing was sought.
     gap: float | None = None
-    nodes: int | None = None
-    size: int = 1
-    sequences: int = 1
-    without: Sequence[str] = ()
+    nodes: int | None = None  # Nodes of the machine; None where ranks were asked for.
+    size: int = 1  # the dimension that grows with them in weak scaling; 1 in strong scaling
+    sequences: int = 1  # equal parts of the tokens that attend to themselves alone; 1 without attention
+    without: Sequence[str] = ()  # parts left out, in words, since the comparison was ended early
 
     @property
     def count(self) -> int:
@@ -75,22 +61,16 @@ class Scaling:
     (1.6, 0.8)
     >>> found.device_seconds(rows[1]), round(found.dollars(rows[1]) * 1e6, 3)
     (0.04, 40.0)
-
-    Attributes:
-        machine: Its name, without the number of nodes.
-        words: The computation.
-        rows: One for each number, in the order asked for.
-        weak: The dimension that grows with the ranks: ``tokens`` in more sequences, ``length`` in longer
-            ones; "" where the work stays.
-        price: Dollars for a device for an hour; None if not given.
-        missing: Numbers of nodes or ranks, in words, that have no row since the comparison was ended early.
     """
 
-    machine: str
-    words: str
-    rows: Sequence[Scale] = field(default_factory=list)
+    machine: str  # its name, without the number of nodes
+    words: str  # the computation
+    rows: Sequence[Scale] = field(default_factory=list)  # one for each number, in the order asked for
+    # The dimension that grows with the ranks: `tokens` in more sequences, `length` in longer ones; "" where
+    # the work stays.
     weak: str = ""
-    price: float | None = None
+    price: float | None = None  # Dollars for a device for an hour; None if not given.
+    # Numbers of nodes or ranks, in words, that have no row since the comparison was ended early.
     missing: Sequence[str] = ()
 
     @property

@@ -24,8 +24,7 @@ from umm.space.points import MultiplyPoints
 
 Texts = str | Sequence[str]
 ALL = "all"
-AXES = ("named", "partitions", "replication", "orders", "stationary")
-"""Attributes with several values."""
+AXES = ("named", "partitions", "replication", "orders", "stationary")  # attributes with several values
 STATIONARY = ("auto", "best", *MATRICES)
 """What the multiplies of a program may keep in place: their largest matrix, or the best one."""
 

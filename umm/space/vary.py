@@ -21,19 +21,12 @@ Answer = TypeVar("Answer")
 
 
 class Change(NamedTuple):
-    """A machine with one of its numbers changed, or some of them together.
+    """A machine with one of its numbers changed, or some of them together."""
 
-    Attributes:
-        name: Of the number, or of its table; changes of one number follow each other.
-        now: Its value as the machine is, where that is known.
-        then: Its value there, in words.
-        machine: The changed machine, which has a name and a hash of its own.
-    """
-
-    name: str
-    now: str
-    then: str
-    machine: Machine
+    name: str  # of the number, or of its table; changes of one number follow each other
+    now: str  # its value as the machine is, where that is known
+    then: str  # its value there, in words
+    machine: Machine  # the changed machine, which has a name and a hash of its own
 
 
 def vary(answer: Callable[[Machine], Answer], changes: Iterable[Change]) -> Iterator[tuple[Change, Answer]]:
@@ -117,8 +110,7 @@ def _name(key: str) -> str:
     return key.removeprefix("devices.")
 
 
-LINKS = "fabric*bandwidth"
-"""All bandwidths of a fabric together."""
+LINKS = "fabric*bandwidth"  # all bandwidths of a fabric together
 _OF_A_RANK = (
     "memory_bandwidth", "launch", "transfer_overhead", "signal", "accumulate_efficiency",
     "interference.get", "interference.accumulate", "interference.reduce",
@@ -130,15 +122,10 @@ MOST_SHOWN = 3
 
 @dataclass(frozen=True)
 class Knob:
-    """A number of a machine that can be scaled.
+    """A number of a machine that can be scaled."""
 
-    Attributes:
-        name: As ``--set`` takes it; several numbers are scaled together where it is a pattern.
-        values: As the file has it, or them.
-    """
-
-    name: str
-    values: tuple[str | float, ...]
+    name: str  # as `--set` takes it; several numbers are scaled together where it is a pattern
+    values: tuple[str | float, ...]  # as the file has it, or them
 
     @property
     def most(self) -> float:

@@ -10,8 +10,7 @@ RECIPES = {
     "fp8-block": "--fp8-format e4m3 --fp8-recipe blockwise", "mxfp8": "--fp8-format e4m3 --fp8-recipe mxfp8",
     "nvfp4": "--fp4-format e2m1 --fp4-recipe nvfp4",
 }  # fmt: skip
-SHARDING = {1: "optim", 2: "optim_grads", 3: "optim_grads_params"}
-"""Megatron-FSDP's names of ZeRO's stages."""
+SHARDING = {1: "optim", 2: "optim_grads", 3: "optim_grads_params"}  # Megatron-FSDP's names of ZeRO's stages
 SCHEDULES = {
     "1f1b": "1F1B",
     "interleaved": "Interleaved1F1B",

@@ -28,8 +28,7 @@ NORM, PROJECTION, CORE, MLP, EXPERTS, ROUTER, EXCHANGE = (
 )  # fmt: skip
 FORWARD, DATA, WEIGHT, UPDATE = "forward", "backward of data", "backward of weights", "update"
 """Names of kernels: the pass that each is of."""
-ROW_BLOCK = 128
-"""Rows and columns of a chunk of a state space model's scan: Dao and Gu (2024), section 7."""
+ROW_BLOCK = 128  # Rows and columns of a chunk of a state space model's scan: Dao and Gu (2024), section 7.
 
 
 def taken(kernels: Iterable[Kernel], word: str) -> float:
@@ -39,31 +38,19 @@ def taken(kernels: Iterable[Kernel], word: str) -> float:
 
 @dataclass(frozen=True)
 class Part:
-    """A part of a layer for one micro-batch at one rank.
+    """A part of a layer for one micro-batch at one rank."""
 
-    Attributes:
-        name: Part of the step that its time is counted to.
-        kernels: Kernels and collectives, each named by its pass.
-        sent: Seconds of its collectives forward that nothing hides.
-        returned: The same backward.
-        kept: Bytes that backward needs of it; none if it is computed again.
-        inputs: Bytes that backward needs of it even then: what it is computed from.
-        recast: Seconds to cast its result again, where it is computed again by itself.
-        issued: Kernels that the host issues forward.
-        awaited: Whether the host issues them forward only when it knows their sizes from the device.
-        modules: Names of Megatron-LM's modules that it belongs to.
-    """
-
-    name: str
-    kernels: tuple[Kernel, ...] = ()
-    sent: float = 0.0
-    returned: float = 0.0
-    kept: float = 0.0
-    inputs: float = 0.0
-    recast: float = 0.0
-    issued: int = 0
+    name: str  # part of the step that its time is counted to
+    kernels: tuple[Kernel, ...] = ()  # kernels and collectives, each named by its pass
+    sent: float = 0.0  # seconds of its collectives forward that nothing hides
+    returned: float = 0.0  # the same backward
+    kept: float = 0.0  # bytes that backward needs of it; none if it is computed again
+    inputs: float = 0.0  # bytes that backward needs of it even then: what it is computed from
+    recast: float = 0.0  # seconds to cast its result again, where it is computed again by itself
+    issued: int = 0  # kernels that the host issues forward
+    # Whether the host issues them forward only when it knows their sizes from the device.
     awaited: bool = False
-    modules: tuple[str, ...] = ()
+    modules: tuple[str, ...] = ()  # names of Megatron-LM's modules that it belongs to
 
     @cached_property
     def forward(self) -> float:
@@ -83,17 +70,11 @@ class Part:
 
 @dataclass(frozen=True)
 class Shape:
-    """The sizes and rates by which a layer's kernels are priced.
+    """The sizes and rates by which a layer's kernels are priced."""
 
-    Attributes:
-        hidden: Columns of activations.
-        parallel: Degrees of parallelism.
-        rates: Rates of kernels.
-    """
-
-    hidden: int
-    parallel: Parallel
-    rates: Rates
+    hidden: int  # columns of activations
+    parallel: Parallel  # degrees of parallelism
+    rates: Rates  # rates of kernels
 
     @property
     def rows(self) -> int:

@@ -15,8 +15,7 @@ MODULES = ("core_attn", "layernorm", "moe_act", "mla_up_proj", "mlp", "moe", "sh
 """Megatron-LM's names of what ``--recompute-modules`` computes again."""
 OFFLOAD = ("none", "activations", "optimizer")
 """What may wait in the host's memory; ``activations:N`` are those of the first N layers."""
-IN_BF16 = ("attention", "latent", "mtp")
-"""Modules that may stay in bfloat16, beside the last N layers."""
+IN_BF16 = ("attention", "latent", "mtp")  # modules that may stay in bfloat16, beside the last N layers
 
 
 @dataclass(frozen=True)
@@ -26,45 +25,27 @@ class Parallel:
     Ranks are numbered as Megatron-LM does: tensor parallel ranks are neighbours, then context parallel,
     then data parallel, then pipeline stages. Experts are spread over the tensor, context and data parallel
     ranks of a stage together, each whole on its rank.
-
-    Attributes:
-        ranks: Devices, one rank each.
-        batch: Sequences of a step, of all ranks.
-        length: Tokens of a sequence.
-        micro_batch: Sequences of a micro-batch.
-        tp: Tensor parallel size, with sequence parallel norms.
-        pp: Pipeline stages.
-        vp: Chunks of layers a stage (virtual stages).
-        cp: Context parallel size.
-        ep: Expert parallel size.
-        fsdp: Ranks that share weights, gathered for each layer; 0 or 1 for none.
-        zero: 0: optimizer states whole on each rank; 1: split; 2: gradients too; 3: weights too.
-        schedule: Order of a pipeline's forward and backward passes.
-        precision: Type of the layers' multiplies.
-        recompute: Activations computed again: none, attention, selective, full, every:N, or modules of
-            :data:`MODULES` with commas between them.
-        optimizer: adam, muon or sgd.
-        offload: What waits in the host's memory: none, activations, or the optimizer's states.
-        keep_bf16: Modules of :data:`IN_BF16`, and ``last:N`` layers, that stay in bfloat16, with commas.
     """
 
-    ranks: int
-    batch: int
-    length: int
-    micro_batch: int = 1
-    tp: int = 1
-    pp: int = 1
-    vp: int = 1
-    cp: int = 1
-    ep: int = 1
-    fsdp: int = 0
-    zero: int = 1
-    schedule: str = "1f1b"
-    precision: str = "bf16"
+    ranks: int  # devices, one rank each
+    batch: int  # sequences of a step, of all ranks
+    length: int  # tokens of a sequence
+    micro_batch: int = 1  # sequences of a micro-batch
+    tp: int = 1  # tensor parallel size, with sequence parallel norms
+    pp: int = 1  # pipeline stages
+    vp: int = 1  # chunks of layers a stage (virtual stages)
+    cp: int = 1  # context parallel size
+    ep: int = 1  # expert parallel size
+    fsdp: int = 0  # ranks that share weights, gathered for each layer; 0 or 1 for none
+    zero: int = 1  # 0: optimizer states whole on each rank; 1: split; 2: gradients too; 3: weights too
+    schedule: str = "1f1b"  # order of a pipeline's forward and backward passes
+    precision: str = "bf16"  # type of the layers' multiplies
+    # Activations computed again: none, attention, selective, full, every:N, or modules of `MODULES` with
+    # commas between them.
     recompute: str = "none"
-    optimizer: str = "adam"
-    offload: str = "none"
-    keep_bf16: str = ""
+    optimizer: str = "adam"  # adam, muon or sgd
+    offload: str = "none"  # what waits in the host's memory: none, activations, or the optimizer's states
+    keep_bf16: str = ""  # modules of `IN_BF16`, and `last:N` layers, that stay in bfloat16, with commas
 
     def __post_init__(self) -> None:
         """Refuse sizes that do not divide.

@@ -17,17 +17,11 @@ BEST = "best"
 
 @dataclass(frozen=True)
 class PeerRow:
-    """A recipe of a step.
+    """A recipe of a step."""
 
-    Attributes:
-        name: As in recipes: ``TP8 + PP2``.
-        step: The fastest step that follows it; None if none does.
-        why: What forbids it, where there is none.
-    """
-
-    name: str
-    step: Step | None
-    why: str = ""
+    name: str  # as in recipes: `TP8 + PP2`
+    step: Step | None  # The fastest step that follows it; None if none does.
+    why: str = ""  # what forbids it, where there is none
 
 
 def recipes(model: Model, ranks: int, node: int) -> Iterator[tuple[str, dict[str, Any]]]:

@@ -20,43 +20,29 @@ from typing import NamedTuple
 
 FORWARD, BACKWARD, WEIGHT = 0, 1, 2
 SCHEDULES = ("1f1b", "interleaved", "zero-bubble", "dualpipe-v")
-ZERO_BUBBLE = ("zero-bubble", "dualpipe-v")
-"""Schedules in which weights' gradients are passes of their own."""
+ZERO_BUBBLE = ("zero-bubble", "dualpipe-v")  # schedules in which weights' gradients are passes of their own
 
 
 class Pass(NamedTuple):
-    """One pass of a micro-batch through a chunk.
+    """One pass of a micro-batch through a chunk."""
 
-    Attributes:
-        kind: FORWARD, BACKWARD, or WEIGHT for gradients of weights alone.
-        chunk: Number of the chunk in the whole pipeline.
-        micro_batch: Number of the micro-batch.
-    """
-
-    kind: int
-    chunk: int
-    micro_batch: int
+    kind: int  # FORWARD, BACKWARD, or WEIGHT for gradients of weights alone
+    chunk: int  # number of the chunk in the whole pipeline
+    micro_batch: int  # number of the micro-batch
 
 
 @dataclass(frozen=True)
 class Chunk:
-    """Seconds and bytes of one micro-batch in a chunk of layers.
+    """Seconds and bytes of one micro-batch in a chunk of layers."""
 
-    Attributes:
-        forward: Seconds of the forward pass.
-        backward: Seconds of the backward pass; where weights' gradients are passes of their own, of the rest.
-        weight: Seconds of weights' gradients as a pass of their own; 0 where they are part of ``backward``.
-        kept: Bytes kept from forward to backward.
-        send: Seconds from the end of a pass until the next chunk has its result.
-        busy: Of those, seconds in which the sending stage does nothing else.
-    """
-
-    forward: float
+    forward: float  # seconds of the forward pass
+    # Seconds of the backward pass; where weights' gradients are passes of their own, of the rest.
     backward: float
+    # Seconds of weights' gradients as a pass of their own; 0 where they are part of `backward`.
     weight: float = 0.0
-    kept: float = 0.0
-    send: float = 0.0
-    busy: float = 0.0
+    kept: float = 0.0  # bytes kept from forward to backward
+    send: float = 0.0  # seconds from the end of a pass until the next chunk has its result
+    busy: float = 0.0  # of those, seconds in which the sending stage does nothing else
 
     def seconds(self, kind: int) -> float:
         """Seconds of a pass of one kind."""
@@ -64,16 +50,12 @@ class Chunk:
 
 
 class Timeline(NamedTuple):
-    """When a pipeline's passes ran.
+    """When a pipeline's passes ran."""
 
-    Attributes:
-        seconds: From the first pass to the end of the last.
-        passes: Of each stage, its passes in order with their begin and end in seconds.
-        curves: Of each stage, the bytes that it keeps from moments in seconds on.
-    """
-
-    seconds: float
+    seconds: float  # from the first pass to the end of the last
+    # Of each stage, its passes in order with their begin and end in seconds.
     passes: list[list[tuple[Pass, float, float]]]
+    # Of each stage, the bytes that it keeps from moments in seconds on.
     curves: list[list[tuple[float, float]]]
 
     @property

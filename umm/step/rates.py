@@ -35,19 +35,13 @@ BF16, FP32 = 2, 4
 
 @dataclass(frozen=True)
 class Rates:
-    """A machine as a training step finds it.
-
-    Attributes:
-        stack: The software that runs the step.
-        load: The device under a step's load.
-        precision: Type of the layers' multiplies.
-        layers: Costs of layers that were asked for before.
-    """
+    """A machine as a training step finds it."""
 
     machine: Machine
-    stack: Stack
-    load: Load
-    precision: str
+    stack: Stack  # the software that runs the step
+    load: Load  # the device under a step's load
+    precision: str  # type of the layers' multiplies
+    # Costs of layers that were asked for before.
     layers: dict[tuple[object, ...], Any] = field(default_factory=dict, compare=False, repr=False)
     _known: dict[tuple[object, ...], float] = field(default_factory=dict, compare=False, repr=False)
 

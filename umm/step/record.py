@@ -12,8 +12,7 @@ from umm.program.models import find_model
 from umm.step.parallel import Parallel
 from umm.step.step import Question, question, rates_of
 
-MOST_RECORD = 2**22
-"""Bytes of a record: a search's has a hundred configurations at most."""
+MOST_RECORD = 2**22  # bytes of a record: a search's has a hundred configurations at most
 
 
 def load_question(path: str | Path) -> Question:

@@ -17,16 +17,11 @@ from umm.units import format_bytes
 
 MAX_TENSOR = 8
 """Tensor parallel ranks at most: more leave multiplies too narrow (Narayanan et al. 2021, section 5.4)."""
-MAX_CONTEXT = 16
-"""Context parallel ranks at most."""
-MAX_STAGES = 32
-"""Pipeline stages at most."""
-MAX_VIRTUAL = 12
-"""Chunks of a stage at most."""
-MICRO_BATCHES = (1, 2, 4, 8)
-"""Sequences of a micro-batch."""
-LONG = 16384
-"""Tokens of a sequence from which context parallelism is tried."""
+MAX_CONTEXT = 16  # context parallel ranks at most
+MAX_STAGES = 32  # pipeline stages at most
+MAX_VIRTUAL = 12  # chunks of a stage at most
+MICRO_BATCHES = (1, 2, 4, 8)  # sequences of a micro-batch
+LONG = 16384  # tokens of a sequence from which context parallelism is tried
 RESERVED = 14 * 2**30
 """Bytes of a device's visible memory that a step leaves by default.
 
@@ -35,31 +30,20 @@ Megatron-Bridge bound it, by memory as predicted here: llama-3-70b on GB200 runs
 nemotron-3-super takes tensor parallel ranks there though 171.1 GiB would do without; nemotron-3-nano in 8
 bits on H100 computes its experts again, 16 % slower, though 68.3 of 79.6 GiB would do without.
 """
-USABLE = 0.97
-"""Share of a device's memory that a step may use where its file does not say what programs see."""
-OFFLOADED = (0.25, 0.5, 0.75)
-"""Shares of the layers whose activations may wait in the host's memory."""
-MAX_SIMULATED = 400
-"""Pipelines that are simulated at most; the answer says when that ended a search."""
+USABLE = 0.97  # share of a device's memory that a step may use where its file does not say what programs see
+OFFLOADED = (0.25, 0.5, 0.75)  # shares of the layers whose activations may wait in the host's memory
+MAX_SIMULATED = 400  # pipelines that are simulated at most; the answer says when that ended a search
 
 
 @dataclass(frozen=True)
 class SearchResult:
-    """The best configurations of a step.
+    """The best configurations of a step."""
 
-    Attributes:
-        top: The best, fastest first, each with its range.
-        priced: Configurations that were bounded.
-        fitting: How many of them fit in memory by their bound.
-        simulated: Pipelines that were simulated.
-        gap: By how much the best may exceed the optimum, a share; 0 where it is proven best.
-    """
-
-    top: list[Step]
-    priced: int
-    fitting: int
-    simulated: int
-    gap: float
+    top: list[Step]  # the best, fastest first, each with its range
+    priced: int  # configurations that were bounded
+    fitting: int  # how many of them fit in memory by their bound
+    simulated: int  # pipelines that were simulated
+    gap: float  # by how much the best may exceed the optimum, a share; 0 where it is proven best
 
     @property
     def proven(self) -> bool:

@@ -35,35 +35,20 @@ Assumed for all machines, not measured.
 
 
 class Cost(NamedTuple):
-    """One micro-batch in a layer, or in the parts before or after all layers.
+    """One micro-batch in a layer, or in the parts before or after all layers."""
 
-    Attributes:
-        forward: Seconds of kernels forward.
-        data: Seconds backward, recomputed passes included, without the gradients of weights.
-        weight: Seconds of the gradients of weights.
-        sent: Seconds of collectives forward that nothing hides.
-        returned: The same backward.
-        kept: Bytes kept from forward to backward.
-        issued: Kernels that the host issues, forward and backward.
-        dense: Weights of a rank outside experts.
-        experts: Weights of a rank's experts.
-        loss: Seconds of all these that belong to the loss.
-        offloaded: Bytes kept in the host's memory from forward to backward.
-        waits: Seconds forward in which the device has nothing to do but wait for its host.
-    """
-
-    forward: float = 0.0
-    data: float = 0.0
-    weight: float = 0.0
-    sent: float = 0.0
-    returned: float = 0.0
-    kept: float = 0.0
-    issued: float = 0.0
-    dense: float = 0.0
-    experts: float = 0.0
-    loss: float = 0.0
-    offloaded: float = 0.0
-    waits: float = 0.0
+    forward: float = 0.0  # seconds of kernels forward
+    data: float = 0.0  # seconds backward, recomputed passes included, without the gradients of weights
+    weight: float = 0.0  # seconds of the gradients of weights
+    sent: float = 0.0  # seconds of collectives forward that nothing hides
+    returned: float = 0.0  # the same backward
+    kept: float = 0.0  # bytes kept from forward to backward
+    issued: float = 0.0  # kernels that the host issues, forward and backward
+    dense: float = 0.0  # weights of a rank outside experts
+    experts: float = 0.0  # weights of a rank's experts
+    loss: float = 0.0  # seconds of all these that belong to the loss
+    offloaded: float = 0.0  # bytes kept in the host's memory from forward to backward
+    waits: float = 0.0  # seconds forward in which the device has nothing to do but wait for its host
 
     def __add__(self, other: object) -> "Cost":
         """Return the sum, field by field."""
@@ -83,27 +68,16 @@ class Cost(NamedTuple):
 
 @dataclass(frozen=True)
 class Step:
-    """A training step as it is predicted.
+    """A training step as it is predicted."""
 
-    Attributes:
-        seconds: From its first kernel to its last.
-        lowest: The same where all uncertain numbers are on the fast side.
-        highest: On the slow side.
-        parts: Seconds by part; they sum to ``seconds``.
-        by_stage: Bytes of a rank of each pipeline stage at its peak, by part.
-        model_flop: Arithmetic of the model, forward and backward, nothing computed again.
-        parallel: How it is spread.
-        pipeline: When passes run.
-    """
-
-    seconds: float
-    lowest: float
-    highest: float
-    parts: Mapping[str, float]
-    by_stage: list[dict[str, float]]
-    model_flop: float
-    parallel: Parallel
-    pipeline: Timeline
+    seconds: float  # from its first kernel to its last
+    lowest: float  # the same where all uncertain numbers are on the fast side
+    highest: float  # on the slow side
+    parts: Mapping[str, float]  # seconds by part; they sum to `seconds`
+    by_stage: list[dict[str, float]]  # bytes of a rank of each pipeline stage at its peak, by part
+    model_flop: float  # arithmetic of the model, forward and backward, nothing computed again
+    parallel: Parallel  # how it is spread
+    pipeline: Timeline  # when passes run
     peak: float
 
     @property
@@ -129,16 +103,11 @@ class Step:
 
 @dataclass(frozen=True)
 class Question:
-    """A step to be predicted.
+    """A step to be predicted."""
 
-    Attributes:
-        model: The model, with its vocabulary.
-        parallel: How it is spread.
-        rates: Seconds of kernels and collectives on its machine; questions that share it share their prices.
-    """
-
-    model: Model
-    parallel: Parallel
+    model: Model  # the model, with its vocabulary
+    parallel: Parallel  # how it is spread
+    # Seconds of kernels and collectives on its machine; questions that share it share their prices.
     rates: Rates
 
     @property

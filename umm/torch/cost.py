@@ -30,28 +30,19 @@ from umm.schedules.table.buffers import Slice
 from umm.schedules.writer.builder import Builder
 
 PARTIAL = "Partial"
-State = tuple[Use | str, ...]
-"""What each axis of a mesh does: cut, replicate (None), or hold a part of a sum."""
+State = tuple[Use | str, ...]  # what each axis of a mesh does: cut, replicate (None), or hold a part of a sum
 DTYPES = {8: "float64", 4: "float32", 2: "float16"}
 
 
 @dataclass(frozen=True)
 class Matter:
-    """A tensor folded to a matrix: the dimensions that are cut are its rows and columns.
+    """A tensor folded to a matrix: the dimensions that are cut are its rows and columns."""
 
-    Attributes:
-        mesh: Shape of the device mesh.
-        ranks: The rank at each place of it, row-major.
-        shape: Rows and columns.
-        width: Elements that each of them stands for.
-        dtype: Of umm's types one with elements as large.
-    """
-
-    mesh: tuple[int, ...]
-    ranks: tuple[int, ...]
-    shape: tuple[int, int]
-    width: int
-    dtype: str
+    mesh: tuple[int, ...]  # shape of the device mesh
+    ranks: tuple[int, ...]  # the rank at each place of it, row-major
+    shape: tuple[int, int]  # rows and columns
+    width: int  # elements that each of them stands for
+    dtype: str  # of umm's types one with elements as large
 
     def layout(self, state: State) -> Layout:
         """Return the layout of a state; a Partial axis counts as held by everyone."""

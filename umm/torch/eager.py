@@ -25,15 +25,12 @@ ELEMENTS = 2.3e9
 """Elements a second that an SM indexes one by one, where operands differ in strides, sizes or types.
 
 Source: AMD-AGI/TraceLens, evals, Llama 3.2 Vision: 0.27 to 0.33 T/s on the 132 SMs of an H100."""
-UNITS = 132
-"""SMs of a machine whose file does not describe its GEMM kernels."""
+UNITS = 132  # SMs of a machine whose file does not describe its GEMM kernels
 FREE = ("empty", "new_empty", "empty_like", "empty_strided", "_unsafe_view", "lift_fresh", "set_")
 """Operations beside views that launch nothing."""
 PRODUCTS = ("mm", "addmm", "bmm", "baddbmm", "_grouped_mm", "convolution")
-ROWS = ("embedding", "index_select")
-"""Operations that read some rows of a table."""
-WRITES = ("copy_", "fill_", "zero_")
-"""Operations in place that do not read their output."""
+ROWS = ("embedding", "index_select")  # operations that read some rows of a table
+WRITES = ("copy_", "fill_", "zero_")  # operations in place that do not read their output
 ATTEND = ("query", "key", "value", "attn_mask", "dropout_p", "is_causal")
 
 

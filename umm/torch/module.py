@@ -72,8 +72,7 @@ def chain(module: Any, example_inputs: Any, *, name: str = "module") -> Traced:
     )
 
 
-LOOPS = ("conv1d",)
-"""What begins a scan over tokens, whose steps export writes out one by one."""
+LOOPS = ("conv1d",)  # what begins a scan over tokens, whose steps export writes out one by one
 
 
 def _mostly_by(module: Any, operations: Sequence[str]) -> ProblemError:

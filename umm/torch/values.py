@@ -7,22 +7,15 @@ from umm.program.graph.folds import Value, folded
 from umm.program.graph.nodes import Constant, Leaf, Node, needs_input
 from umm.program.routing import Routing
 
-BIAS = "bias"
-"""The source of experts' biases, row by row."""
+BIAS = "bias"  # the source of experts' biases, row by row
 
 
 class Route(NamedTuple):
-    """A choice of tokens' experts: indices, sorted or not, of top_k of so many experts.
+    """A choice of tokens' experts: indices, sorted or not, of top_k of so many experts."""
 
-    Attributes:
-        routing: Which tokens go to which experts.
-        scores: The router's logits.
-        gates: Whether these are the numbers of the chosen experts, and not their indices.
-    """
-
-    routing: Routing
-    scores: Value
-    gates: bool = False
+    routing: Routing  # which tokens go to which experts
+    scores: Value  # the router's logits
+    gates: bool = False  # whether these are the numbers of the chosen experts, and not their indices
 
 
 class Joined(NamedTuple):

@@ -28,14 +28,11 @@ QUANTIZATION = "tile and wave quantization"
 RATE = "kernels' rate"
 """What kernels lose beside that: they reach no more of the peak, on any shape or with their tiles."""
 
-SLOWED = "slowed by transfers"
-"""What kernels lose to the transfers of their rank beside them."""
+SLOWED = "slowed by transfers"  # what kernels lose to the transfers of their rank beside them
 
-BUSY = 0.85
-"""The share of their time from which ranks that compute bind beside a link of the critical path."""
+BUSY = 0.85  # the share of their time from which ranks that compute bind beside a link of the critical path
 
-NOTED = 0.05
-"""The share of the makespan from which a verdict names what transfers slow down."""
+NOTED = 0.05  # the share of the makespan from which a verdict names what transfers slow down
 
 
 def critical_path(spans: Spans) -> Ints:
@@ -66,22 +63,16 @@ def path_times(spans: Spans, path: Ints) -> tuple[Floats, float]:
 
 @dataclass(frozen=True)
 class Bottleneck:
-    """The resource on which a trace spends most of its critical path.
+    """The resource on which a trace spends most of its critical path."""
 
-    Attributes:
-        kind: Of kernels ``arithmetic``, ``memory bandwidth``, ``launches``, ``tile and wave quantization`` or
-            ``kernels' rate``; a kind of transfer where a link binds; ``latency``, the time before
-            transfers and collectives begin; ``idle`` where nothing of the path runs.
-        share: Its share of the critical path, 0 to 1.
-        link: Of a transfer, the link it spends most of that time on; empty if it crosses none.
-        links: On how many links it spends that time.
-        intensity: Of kernels that wait for memory bandwidth, the flop for each byte they read and write.
-    """
-
+    # Of kernels `arithmetic`, `memory bandwidth`, `launches`, `tile and wave quantization` or `kernels'
+    # rate`; a kind of transfer where a link binds; `latency`, the time before transfers and collectives
+    # begin; `idle` where nothing of the path runs.
     kind: str
-    share: float
-    link: str = ""
-    links: int = 0
+    share: float  # its share of the critical path, 0 to 1
+    link: str = ""  # of a transfer, the link it spends most of that time on; empty if it crosses none
+    links: int = 0  # on how many links it spends that time
+    # Of kernels that wait for memory bandwidth, the flop for each byte they read and write.
     intensity: float = 0.0
 
     def __str__(self) -> str:
@@ -175,25 +166,15 @@ def waits_for(schedule: Schedule, actions: Ints) -> list[str]:
 
 
 class Work(NamedTuple):
-    """The parts of the time of some gemms and maps, each with a device to itself, in seconds.
+    """The parts of the time of some gemms and maps, each with a device to itself, in seconds."""
 
-    Attributes:
-        launch: Until they begin: the launch, or the start of a kernel that is queued.
-        peak: Arithmetic at the device's peak; none is counted of a map.
-        rate: Arithmetic at the best rate that kernels reach, of fused attention all its arithmetic.
-        memory: Reading and writing their bytes.
-        by_memory: Whether they wait for their bytes rather than for arithmetic.
-        nbytes: Bytes they read and write, each once.
-        idle: Lost in waves and edges of tiles, for GEMMs whose kernels the machine's file describes.
-    """
-
-    launch: Floats
-    peak: Floats
-    rate: Floats
-    memory: Floats
-    by_memory: Bools
-    nbytes: Floats
-    idle: Floats
+    launch: Floats  # until they begin: the launch, or the start of a kernel that is queued
+    peak: Floats  # arithmetic at the device's peak; none is counted of a map
+    rate: Floats  # arithmetic at the best rate that kernels reach, of fused attention all its arithmetic
+    memory: Floats  # reading and writing their bytes
+    by_memory: Bools  # whether they wait for their bytes rather than for arithmetic
+    nbytes: Floats  # bytes they read and write, each once
+    idle: Floats  # lost in waves and edges of tiles, for GEMMs whose kernels the machine's file describes
 
     def shares(self, seconds: Floats) -> dict[str, float]:
         """Return each of their parts as a share of all their seconds."""

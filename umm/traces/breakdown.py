@@ -23,23 +23,15 @@ class Breakdown:
     """Seconds of each rank by activity; the four parts add up to the makespan for every rank.
 
     Where several are true at once the first counts: compute, reduce, exposed communication.
-
-    Attributes:
-        compute: A gemm or map of the rank runs.
-        reduce: A reduce or broadcast of the rank is in flight, and neither runs.
-        exposed_communication: Another transfer of the rank to or from other ranks is in flight, and none of
-            the above.
-        idle: None of these; so is a copy within the rank itself, which hardly ever stands alone.
-        in_flight: A transfer of the rank is in flight, whatever else it does.
-        hidden: Of ``in_flight`` the part during which a gemm or map runs.
     """
 
-    compute: Floats
-    reduce: Floats
+    compute: Floats  # a gemm or map of the rank runs
+    reduce: Floats  # a reduce or broadcast of the rank is in flight, and neither runs
+    # Another transfer of the rank to or from other ranks is in flight, and none of the above.
     exposed_communication: Floats
-    idle: Floats
-    in_flight: Floats
-    hidden: Floats
+    idle: Floats  # none of these; so is a copy within the rank itself, which hardly ever stands alone
+    in_flight: Floats  # a transfer of the rank is in flight, whatever else it does
+    hidden: Floats  # of `in_flight` the part during which a gemm or map runs
 
     @property
     def mean(self) -> dict[str, float]:

@@ -22,22 +22,14 @@ TIMES: tuple[Times, ...] = get_args(Times)
 
 @dataclass(frozen=True, eq=False)
 class Spans:
-    """When each action started and finished.
+    """When each action started and finished."""
 
-    Attributes:
-        schedule: What was performed.
-        source: Name of the executor: sim, numpy, mpi, cuda, nvshmem or another that is installed.
-        start: Start of each action in seconds after the run's start; of a transfer, latency included.
-        end: Finish of each action.
-        times: Whether these are predicted, measured or meaningless, as the executor says.
-    """
-
-    schedule: Schedule
-    source: str
-    start: Floats
-    end: Floats
+    schedule: Schedule  # what was performed
+    source: str  # name of the executor: sim, numpy, mpi, cuda, nvshmem or another that is installed
+    start: Floats  # start of each action in seconds after the run's start; of a transfer, latency included
+    end: Floats  # finish of each action
     _: KW_ONLY
-    times: Times = "measured"
+    times: Times = "measured"  # whether these are predicted, measured or meaningless, as the executor says
 
     @cached_property
     def makespan_s(self) -> float:
@@ -100,8 +92,7 @@ def bytes_by_kind(schedule: Schedule) -> dict[str, int]:
     return {KINDS[kind]: int(moved[kind]) for kind in TRANSFERS}
 
 
-MAX_CACHED_RANKS = 16
-"""Ranks of which the routes of all pairs are kept."""
+MAX_CACHED_RANKS = 16  # ranks of which the routes of all pairs are kept
 
 
 def crossings(schedule: Schedule) -> tuple[Ints, Ints]:

@@ -18,19 +18,12 @@ LONG = 8  # elements of a run from which copying runs one by one is faster than 
 
 
 class Axis(NamedTuple):
-    """One dimension of a window of a matrix, cut wherever another place of the process grid begins.
+    """One dimension of a window of a matrix, cut wherever another place of the process grid begins."""
 
-    Attributes:
-        start: First index of each segment, counted from the window's own first; ascending.
-        place: Row, or column, of the process grid that holds it.
-        local: Where it begins in the local matrices of that place.
-        size: Indices of the window.
-    """
-
-    start: Ints
-    place: Ints
-    local: Ints
-    size: int
+    start: Ints  # first index of each segment, counted from the window's own first; ascending
+    place: Ints  # row, or column, of the process grid that holds it
+    local: Ints  # where it begins in the local matrices of that place
+    size: int  # indices of the window
 
     def held(self, place: int) -> Interval:
         """Return the local indices of a place that lie in the window: always consecutive ones."""
@@ -78,19 +71,12 @@ def even(size: int, parts: int) -> Axis:
 
 
 class Joint(NamedTuple):
-    """One dimension as several axes see it, cut wherever any of them is.
+    """One dimension as several axes see it, cut wherever any of them is."""
 
-    Attributes:
-        start: First index of each segment.
-        sizes: Indices of each.
-        places: Of each axis, the place of each segment.
-        locals: Of each axis, where the segment begins in that place's local matrices.
-    """
-
-    start: Ints
-    sizes: Ints
-    places: tuple[Ints, ...]
-    locals: tuple[Ints, ...]
+    start: Ints  # first index of each segment
+    sizes: Ints  # indices of each
+    places: tuple[Ints, ...]  # of each axis, the place of each segment
+    locals: tuple[Ints, ...]  # of each axis, where the segment begins in that place's local matrices
 
     def where(self, some: NDArray[Any]) -> "Joint":
         """Return the segments chosen by a mask or by numbers."""

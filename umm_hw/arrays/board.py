@@ -23,8 +23,7 @@ ENTERED, PUBLISHED, READ, SUMMED, LEFT, DIGEST = range(6)
 """Columns of the board: calls a rank has entered, steps it has published, steps of others it has read, the
 last call whose sums it has published, whether its program has ended; what its call is, in two columns that
 calls take in turn."""
-JUDGED = 7
-"""The last column: whether a rank has written who keeps the others waiting."""
+JUDGED = 7  # the last column: whether a rank has written who keeps the others waiting
 REFUSED = -1
 _COLUMNS, _WORDS = 8, 448  # counters of a rank, one cache line; bytes of words
 _VERDICT = 2  # after the words of two calls

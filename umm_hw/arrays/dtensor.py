@@ -75,8 +75,7 @@ class _TorchMessage:
         return True
 
 
-MOST_KNOWN = 64
-"""Pairs of tensors whose facts a rank keeps."""
+MOST_KNOWN = 64  # pairs of tensors whose facts a rank keeps
 _GROUPS: dict[int, Group] = {}
 
 

@@ -26,23 +26,14 @@ A, B, P = "ABP"
 
 
 class Item(NamedTuple):
-    """A matrix that one rank publishes in one step: its place in the rank's memory.
+    """A matrix that one rank publishes in one step: its place in the rank's memory."""
 
-    Attributes:
-        kind: A, B or P.
-        rank: The publishing rank.
-        offset: Bytes from the start of the rank's published memory.
-        shape: Rows and columns.
-        dtype: Type of the elements.
-        order: ``C`` or ``F``.
-    """
-
-    kind: str
-    rank: int
-    offset: int
-    shape: tuple[int, int]
-    dtype: np.dtype[Any]
-    order: str
+    kind: str  # A, B or P
+    rank: int  # the publishing rank
+    offset: int  # bytes from the start of the rank's published memory
+    shape: tuple[int, int]  # rows and columns
+    dtype: np.dtype[Any]  # type of the elements
+    order: str  # `C` or `F`
 
     @property
     def nbytes(self) -> int:

@@ -19,13 +19,9 @@ class Message(Protocol):
 
 
 class Group(Protocol):
-    """Ranks that can reach each other. ``allgather`` is collective, called by all in the same order.
+    """Ranks that can reach each other. ``allgather`` is collective, called by all in the same order."""
 
-    Attributes:
-        look: Called now and then by a rank that waits, with the ranks it may wait for and for what; it may
-            raise.
-    """
-
+    # Called now and then by a rank that waits, with the ranks it may wait for and for what; it may raise.
     look: Callable[[Sequence[int], str], None] | None
 
     @property

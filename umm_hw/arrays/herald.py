@@ -18,21 +18,13 @@ from typing import NamedTuple
 
 
 class Form(NamedTuple):
-    """Where a rank's counters and words are on the board, in bytes.
+    """Where a rank's counters and words are on the board, in bytes."""
 
-    Attributes:
-        counters: Bytes of a rank's counters.
-        left: Offset of the counter by which a rank says that its program ends.
-        entered: Offset of the counter of its calls.
-        texts: Bytes of a rank's words, which follow the counters of all ranks.
-        words: Bytes of the words of one call; calls take two places in turn.
-    """
-
-    counters: int
-    left: int
-    entered: int
-    texts: int
-    words: int
+    counters: int  # bytes of a rank's counters
+    left: int  # offset of the counter by which a rank says that its program ends
+    entered: int  # offset of the counter of its calls
+    texts: int  # bytes of a rank's words, which follow the counters of all ranks
+    words: int  # bytes of the words of one call; calls take two places in turn
 
 
 class Rank(NamedTuple):

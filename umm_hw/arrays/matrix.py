@@ -58,8 +58,7 @@ class WrappedMatrix(DistributedMatrix):
         self.exchange = exchange_of(group)
         self._operands: dict[str, Operand] = {}
 
-    copied = False
-    """Whether the local matrix is a copy of the caller's."""
+    copied = False  # whether the local matrix is a copy of the caller's
 
     @classmethod
     def empty(

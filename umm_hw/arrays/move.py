@@ -11,10 +11,8 @@ from umm_hw.arrays.axes import Joint, Runs, copy, join, runs
 from umm_hw.arrays.exchange import A, Exchange, Item
 from umm_hw.arrays.operand import Operand
 
-ROOM = 32 * 2**20
-"""Bytes a rank publishes at most; a larger matrix goes in several steps."""
-MOST_KEPT = 64
-"""Redistributions that are remembered."""
+ROOM = 32 * 2**20  # bytes a rank publishes at most; a larger matrix goes in several steps
+MOST_KEPT = 64  # redistributions that are remembered
 
 
 class Move:

@@ -14,26 +14,16 @@ from umm_hw.arrays.axes import Axis, axis_of, even
 
 @dataclass(frozen=True)
 class Operand:
-    """A window of a distributed matrix, read as it is or transposed.
+    """A window of a distributed matrix, read as it is or transposed."""
 
-    Attributes:
-        layout: Of the whole matrix.
-        rows: Rows of the window, in the matrix as it is stored.
-        cols: Columns of it.
-        trans: Whether the product reads the window transposed.
-        dtype: Type of the elements.
-        orders: Of each rank, whether its local matrix, transposed or not, is stored by rows (``C``) or by
-            columns (``F``).
-        conj: Whether the product reads it conjugated.
-    """
-
-    layout: Layout
-    rows: Interval
-    cols: Interval
-    trans: bool
-    dtype: np.dtype[Any]
+    layout: Layout  # of the whole matrix
+    rows: Interval  # rows of the window, in the matrix as it is stored
+    cols: Interval  # columns of it
+    trans: bool  # whether the product reads the window transposed
+    dtype: np.dtype[Any]  # type of the elements
+    # Of each rank, whether its local matrix, transposed or not, is stored by rows (`C`) or by columns (`F`).
     orders: str
-    conj: bool = False
+    conj: bool = False  # whether the product reads it conjugated
 
     @property
     def shape(self) -> tuple[int, int]:
@@ -91,23 +81,14 @@ class Operand:
 
 
 class Work(NamedTuple):
-    """How the products are shared out: a grid over m, n and k, and a rank at each of its places.
+    """How the products are shared out: a grid over m, n and k, and a rank at each of its places."""
 
-    Attributes:
-        name: In words.
-        m: Rows of C by place.
-        n: Columns of C.
-        k: What is summed over.
-        ranks: The rank at each place, shape (places of m, of n, of k); each at one place at most.
-        direct: Whether each rank multiplies into its own part of C, so that nothing is left to sum.
-    """
-
-    name: str
-    m: Axis
-    n: Axis
-    k: Axis
-    ranks: Ints
-    direct: bool
+    name: str  # in words
+    m: Axis  # rows of C by place
+    n: Axis  # columns of C
+    k: Axis  # what is summed over
+    ranks: Ints  # the rank at each place, shape (places of m, of n, of k); each at one place at most
+    direct: bool  # whether each rank multiplies into its own part of C, so that nothing is left to sum
 
 
 def works(a: Operand, b: Operand, c: Operand) -> list[Work]:

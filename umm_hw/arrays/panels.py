@@ -18,26 +18,17 @@ from umm_hw.arrays.exchange import A, B
 from umm_hw.arrays.operand import Operand
 from umm_hw.arrays.product import Box, Product
 
-MOST_JOINED = 16 * 2**20
-"""Bytes of panels that are put together only to save passes over C."""
-DEEP = 128
-"""Indices of k of a panel from which a GEMM hides its pass over C: 16 flop a byte in float64."""
-Numbers = tuple[int, ...]
-"""The classes of k of a panel."""
+MOST_JOINED = 16 * 2**20  # bytes of panels that are put together only to save passes over C
+DEEP = 128  # indices of k of a panel from which a GEMM hides its pass over C: 16 flop a byte in float64
+Numbers = tuple[int, ...]  # the classes of k of a panel
 
 
 class Piece(NamedTuple):
-    """One rank's piece of a panel.
+    """One rank's piece of a panel."""
 
-    Attributes:
-        source: The rank.
-        place: Its place along the rows of A, or the columns of B.
-        numbers: Classes of k it has.
-    """
-
-    source: int
-    place: int
-    numbers: Numbers
+    source: int  # the rank
+    place: int  # its place along the rows of A, or the columns of B
+    numbers: Numbers  # classes of k it has
 
 
 class Panels:

@@ -30,8 +30,7 @@ from umm_hw.arrays.product import Product
 from umm_hw.arrays.sharing import stepped
 from umm_hw.bfloat16 import dtype_name
 
-LANE = "compute"
-"""On one host a rank copies and multiplies on one thread, one after another."""
+LANE = "compute"  # on one host a rank copies and multiplies on one thread, one after another
 
 
 def predictor(machine: Machine | str, ranks: int) -> Callable[[Product], float]:

@@ -21,33 +21,20 @@ ALIGNMENT = 64
 
 
 class Box(NamedTuple):
-    """One rank's multiply: segments of m and of n, and a place of k.
+    """One rank's multiply: segments of m and of n, and a place of k."""
 
-    Attributes:
-        m: Rows, each with A's place and C's.
-        n: Columns, with B's place and C's.
-        k: Place of k.
-    """
-
-    m: Joint
-    n: Joint
-    k: int
+    m: Joint  # rows, each with A's place and C's
+    n: Joint  # columns, with B's place and C's
+    k: int  # place of k
 
 
 class Class(NamedTuple):
-    """The k with one place of work, one column of A's ranks and one row of B's.
+    """The k with one place of work, one column of A's ranks and one row of B's."""
 
-    Attributes:
-        work: Place of the work.
-        a: Column of A's process grid.
-        b: Row of B's.
-        segments: The k, with where they lie in A's and B's local matrices.
-    """
-
-    work: int
-    a: int
-    b: int
-    segments: Joint
+    work: int  # place of the work
+    a: int  # column of A's process grid
+    b: int  # row of B's
+    segments: Joint  # the k, with where they lie in A's and B's local matrices
 
 
 class Product:

@@ -17,23 +17,16 @@ ROOM, SHARE = 64 * 2**20, 0.5
 """Bytes a rank may take beside its operands by default, or this share of theirs if that is more; a step of k
 is as large as fits. Every step is a pass over C for each panel, so thin ones wait for memory."""
 LEAST_DEPTH = 32  # indices of k of a class that a step has at least; fewer would leave BLAS idle
-SIMULATED = 3
-"""Ways that are simulated where a machine decides, those with the least estimates."""
+SIMULATED = 3  # ways that are simulated where a machine decides, those with the least estimates
 FLOP_A_BYTE = 10.0  # flop that a core does while it copies a byte: 53 Gflop/s and 5 GB/s of one core, 2026
 
 
 class Shared(NamedTuple):
-    """A way to share out a multiply.
+    """A way to share out a multiply."""
 
-    Attributes:
-        product: Who multiplies what, in how many steps.
-        performers: What each rank would do.
-        needs: Bytes of the rank that takes most beside its operands.
-    """
-
-    product: Product
-    performers: list[Performer]
-    needs: int
+    product: Product  # who multiplies what, in how many steps
+    performers: list[Performer]  # what each rank would do
+    needs: int  # bytes of the rank that takes most beside its operands
 
 
 def sum_dtype(dtype: np.dtype[Any]) -> np.dtype[Any]:

@@ -34,28 +34,21 @@ CPU_SIZES = tuple(4**i for i in range(6, 13))  # to 16 MiB
 
 @dataclass(frozen=True)
 class GpuMeasurements:
-    """Measured seconds of one call each.
+    """Measured seconds of one call each."""
 
-    Attributes:
-        gemm: By type of the operands and shape (m, n, k), adding to C; ``tf32`` is float32 by TF32.
-        copy: By bytes, from a peer's memory or within the GPU if it is alone.
-        local_copy: By bytes, within the GPU.
-        accumulate: By thread blocks and bytes, of float32 to where ``copy`` reads.
-        interference: By kind, the share of its rate that a gemm lost while such transfers ran.
-        excluded: Share of the time of copies within the GPU that gemms beside them took longer: 1 if they ran
-            by turns, 0 if beside each other, and where the device is no GPU.
-        blocks: Thread blocks the interference of accumulates was measured with.
-        way: How accumulates went: by ``kernel`` over the link, or by ``landing`` and adding there.
-    """
-
+    # By type of the operands and shape (m, n, k), adding to C; `tf32` is float32 by TF32.
     gemm: Mapping[str, Mapping[Shape, float]]
-    copy: Mapping[int, float]
-    local_copy: Mapping[int, float]
+    copy: Mapping[int, float]  # by bytes, from a peer's memory or within the GPU if it is alone
+    local_copy: Mapping[int, float]  # by bytes, within the GPU
+    # By thread blocks and bytes, of float32 to where `copy` reads.
     accumulate: Mapping[int, Mapping[int, float]]
+    # By kind, the share of its rate that a gemm lost while such transfers ran.
     interference: Mapping[str, float]
-    blocks: int
+    blocks: int  # thread blocks the interference of accumulates was measured with
+    # Share of the time of copies within the GPU that gemms beside them took longer: 1 if they ran by turns, 0
+    # if beside each other, and where the device is no GPU.
     excluded: float = 0.0
-    way: str = "kernel"
+    way: str = "kernel"  # how accumulates went: by `kernel` over the link, or by `landing` and adding there
 
 
 class Bench:

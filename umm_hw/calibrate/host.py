@@ -51,8 +51,7 @@ OWN_CORE = 0.9  # share of its core below which a rank was disturbed
 PASSES = 8
 REPEATS = 4  # in each pass
 GEMM_REPEATS = 3  # of multiplies: the order of layouts hangs on the noise of single shapes
-QUICK_S = 60.0
-"""Seconds after which a quick calibration begins no round."""
+QUICK_S = 60.0  # seconds after which a quick calibration begins no round
 QUICK_SIDE = 768
 REST_S = 6.0  # seconds of a round beside multiplies, about
 MOST_ROUNDS = 2**28  # bytes of kept rounds that are read
@@ -61,66 +60,40 @@ GET_REPEATS = 8  # they scatter most, and take least
 
 @dataclass(frozen=True)
 class GemmRates:
-    """Rates of local multiplies of one dtype.
+    """Rates of local multiplies of one dtype."""
 
-    Attributes:
-        peak: The highest rate, in flop/s.
-        sizes: The sizes that m, n and k took.
-        efficiency: Share of the peak for each m, n and k.
-        uncertainty: What is left to each shape alone.
-    """
-
-    peak: Figure
-    sizes: tuple[int, ...]
-    efficiency: list[list[list[float]]]
-    uncertainty: float
+    peak: Figure  # the highest rate, in flop/s
+    sizes: tuple[int, ...]  # the sizes that m, n and k took
+    efficiency: list[list[list[float]]]  # share of the peak for each m, n and k
+    uncertainty: float  # what is left to each shape alone
 
 
 @dataclass(frozen=True)
 class Calibration:
-    """The numbers of a machine whose devices are the cores of one host.
+    """The numbers of a machine whose devices are the cores of one host."""
 
-    Attributes:
-        devices: Ranks that were measured together.
-        share: The least share of a core that a rank got which only computed; 1 on a quiet host.
-        counted: The median share of their cores that the repeats had from which the numbers are.
-        pace: How fast the cores were in the median, as a share of their best.
-        gemm: Rates by dtype.
-        launch: Seconds every gemm takes beside its arithmetic.
-        overhead: Seconds of its rank's core that a transfer takes beside what it takes alone.
-        local_overhead: The same of an accumulate into an own tile.
-        refill: Seconds in which gemms load each byte that no cache holds.
-        backplane: Bytes/s of all ranks' gets together, at sizes at which one alone reaches the most.
-        by_size: Bytes/s of one rank's gets, for each size: as beside gemms, with no other rank's.
-        again: Bytes/s of one rank's gets of a tile that it got just before, for each size, all ranks at once.
-        accumulate_efficiency: Bandwidth of an accumulate into a whole tile beside gemms over that of a get.
-        memory_bandwidth: Bytes/s that local accumulates into whole tiles beside gemms read and write.
-        strided_accumulates: Rate of accumulates into blocks of larger tiles over that into whole ones.
-        cache: Bytes of the largest cache that a core has for itself; 0 if unknown.
-        signal: Seconds a rank takes to see another's signal.
-        interference: Share of a rank's GEMM rate lost while it gets or accumulates.
-        spread: Share by which runs of one small schedule differ, see ``spread_of``.
-    """
-
-    devices: int
-    share: float
-    counted: float
-    pace: float
-    gemm: Mapping[str, GemmRates]
-    launch: Figure
-    overhead: Figure
-    local_overhead: Figure
-    refill: Figure
-    backplane: Figure
+    devices: int  # ranks that were measured together
+    share: float  # the least share of a core that a rank got which only computed; 1 on a quiet host
+    counted: float  # the median share of their cores that the repeats had from which the numbers are
+    pace: float  # how fast the cores were in the median, as a share of their best
+    gemm: Mapping[str, GemmRates]  # rates by dtype
+    launch: Figure  # seconds every gemm takes beside its arithmetic
+    overhead: Figure  # seconds of its rank's core that a transfer takes beside what it takes alone
+    local_overhead: Figure  # the same of an accumulate into an own tile
+    refill: Figure  # seconds in which gemms load each byte that no cache holds
+    backplane: Figure  # Bytes/s of all ranks' gets together, at sizes at which one alone reaches the most
+    # Bytes/s of one rank's gets, for each size: as beside gemms, with no other rank's.
     by_size: Sequence[tuple[int, Figure]]
+    # Bytes/s of one rank's gets of a tile that it got just before, for each size, all ranks at once.
     again: Sequence[tuple[int, Figure]]
+    # Bandwidth of an accumulate into a whole tile beside gemms over that of a get.
     accumulate_efficiency: Figure
-    memory_bandwidth: Figure
-    strided_accumulates: Figure
-    cache: int
-    signal: Figure
-    interference: Mapping[str, Figure]
-    spread: float
+    memory_bandwidth: Figure  # Bytes/s that local accumulates into whole tiles beside gemms read and write
+    strided_accumulates: Figure  # rate of accumulates into blocks of larger tiles over that into whole ones
+    cache: int  # bytes of the largest cache that a core has for itself; 0 if unknown
+    signal: Figure  # seconds a rank takes to see another's signal
+    interference: Mapping[str, Figure]  # share of a rank's GEMM rate lost while it gets or accumulates
+    spread: float  # share by which runs of one small schedule differ, see `spread_of`
 
     @property
     def widening(self) -> float:

@@ -19,17 +19,11 @@ FAR = 0.5  # residual, as a logarithm, from which one shape counts no more than 
 
 
 class KernelLaw(NamedTuple):
-    """A fitted law of kernels.
+    """A fitted law of kernels."""
 
-    Attributes:
-        kernels: The law.
-        peak: flop/s of endless multiplies.
-        off: Mean residual, as a share of the measurement.
-    """
-
-    kernels: Kernels
-    peak: float
-    off: float
+    kernels: Kernels  # the law
+    peak: float  # flop/s of endless multiplies
+    off: float  # mean residual, as a share of the measurement
 
     def numbers(self) -> dict[str, Any]:
         """Return the type's numbers as a machine file has them."""

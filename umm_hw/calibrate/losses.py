@@ -13,17 +13,11 @@ REFILL_UNSURE = 0.25  # in 18 calibrations what gemms lost by transfers gave 1.4
 
 
 class Loss(NamedTuple):
-    """The cost of a transfer beside gemms.
+    """The cost of a transfer beside gemms."""
 
-    Attributes:
-        nbytes: Bytes moved.
-        cost: Seconds by which the gemms end later.
-        own: Seconds from its own start to its end.
-    """
-
-    nbytes: int
-    cost: float
-    own: float
+    nbytes: int  # bytes moved
+    cost: float  # seconds by which the gemms end later
+    own: float  # seconds from its own start to its end
 
     @property
     def rate(self) -> float:

@@ -29,22 +29,15 @@ GETS_AGAIN = 8
 
 
 class Watched(NamedTuple):
-    """A run of a small schedule.
+    """A run of a small schedule."""
 
-    Attributes:
-        seconds: What all of it took.
-        reading: The pace about it, in seconds.
-        share: The least share of a core.
-        cost: Seconds from the end of a gemm to the end of the next, with a transfer of the rank meanwhile
-            less those without, in the means; nan if there is none.
-        own: What a transfer took from its start to its end, in the mean.
-    """
-
-    seconds: float
-    reading: float
-    share: float
+    seconds: float  # what all of it took
+    reading: float  # the pace about it, in seconds
+    share: float  # the least share of a core
+    # Seconds from the end of a gemm to the end of the next, with a transfer of the rank meanwhile less those
+    # without, in the means; nan if there is none.
     cost: float = nan
-    own: float = nan
+    own: float = nan  # what a transfer took from its start to its end, in the mean
 
     def at(self, pace: float) -> "Watched":
         """Return it as it would be at a pace, given by its reading in seconds."""

@@ -23,29 +23,18 @@ FEWEST = 4  # one in so many repeats counts at least: those that had most of the
 
 
 class Reading(NamedTuple):
-    """Seconds of some work, and the share of a core it had.
+    """Seconds of some work, and the share of a core it had."""
 
-    Attributes:
-        seconds: Duration; for a reading of the pace that of one multiply.
-        share: The share of the core that this thread had meanwhile.
-    """
-
-    seconds: float
-    share: float
+    seconds: float  # duration; for a reading of the pace that of one multiply
+    share: float  # the share of the core that this thread had meanwhile
 
 
 class Paced(NamedTuple):
-    """A measurement and the pace about it.
+    """A measurement and the pace about it."""
 
-    Attributes:
-        seconds: What was measured.
-        reading: The mean of the readings before and after it, in seconds; of several ranks the slowest.
-        share: The least share of a core in these readings and in the measurement itself.
-    """
-
-    seconds: float
-    reading: float
-    share: float = 1.0
+    seconds: float  # what was measured
+    reading: float  # the mean of the readings before and after it, in seconds; of several ranks the slowest
+    share: float = 1.0  # the least share of a core in these readings and in the measurement itself
 
     def at(self, pace: float) -> "Paced":
         """Return it as it would be at the pace of a reading: seconds go as the reading beside them."""

@@ -14,21 +14,13 @@ Event = Any  # a point in a stream
 
 
 class Region(NamedTuple):
-    """A 2-D block of device memory by address: the operand of a device's calls.
+    """A 2-D block of device memory by address: the operand of a device's calls."""
 
-    Attributes:
-        address: Of the first element, as this process sees it; a peer's memory has addresses here too.
-        rows: Number of rows.
-        cols: Number of columns; the elements of a row are adjacent.
-        stride: Elements from one row to the next.
-        dtype: Type of the elements, BFLOAT16 among them.
-    """
-
-    address: int
-    rows: int
-    cols: int
-    stride: int
-    dtype: np.dtype[Any]
+    address: int  # of the first element, as this process sees it; a peer's memory has addresses here too
+    rows: int  # number of rows
+    cols: int  # number of columns; the elements of a row are adjacent
+    stride: int  # elements from one row to the next
+    dtype: np.dtype[Any]  # type of the elements, BFLOAT16 among them
 
     @classmethod
     def of(cls, block: Block, base: int) -> "Region":
@@ -60,22 +52,14 @@ class Device(Protocol):
     recorded before it is waited for. ``upload``, ``download`` and ``synchronize`` return when they are done;
     they wait for nothing that streams still have to do, except ``synchronize``, which waits for all of them.
     No region is empty, but of ``view``.
-
-    Attributes:
-        number: Number of the device in this process.
-        name: What it is, such as ``NVIDIA H200``.
-        memory: Bytes it has.
-        copy_engines: Copies it can do at once.
-        on_cpu: Whether it is the cores of a CPU.
-        units: Multiprocessors it has; 0 where its GEMMs are not known to be cut into tiles of one each.
     """
 
-    number: int
-    name: str
-    memory: int
-    copy_engines: int
-    on_cpu: bool
-    units: int
+    number: int  # number of the device in this process
+    name: str  # what it is, such as `NVIDIA H200`
+    memory: int  # bytes it has
+    copy_engines: int  # copies it can do at once
+    on_cpu: bool  # whether it is the cores of a CPU
+    units: int  # multiprocessors it has; 0 where its GEMMs are not known to be cut into tiles of one each
 
     def reach(self, other: "Device") -> str | None:
         """Let this device's kernels use another's memory; return why its atomic adds cannot, or None."""

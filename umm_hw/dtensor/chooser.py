@@ -20,8 +20,7 @@ from umm_hw.dtensor.measuring import measure
 from umm_hw.dtensor.ways import Costs, Step, Uses, Way, cheapest, priced, target, ways
 
 IN_PLACE = "in place"
-Perform = Callable[[Sequence[Any]], Any]
-"""Multiply DTensors: A and B, or for addmm a bias, A and B."""
+Perform = Callable[[Sequence[Any]], Any]  # Multiply DTensors: A and B, or for addmm a bias, A and B.
 
 
 class Option(NamedTuple):

@@ -11,8 +11,7 @@ from umm.errors import InputError
 from umm_hw.arrays.dtensor import multiply, work
 from umm_hw.dtensor.ways import Costs, Curve
 
-EDGES = (32, 128, 512, 1024, 2048)
-"""Rows and columns of the float32 squares that are moved: 4 KiB to 16 MiB."""
+EDGES = (32, 128, 512, 1024, 2048)  # rows and columns of the float32 squares that are moved: 4 KiB to 16 MiB
 PRODUCTS = (16, 64, 256, 512, 1024)
 STREAMED, FEW_ROWS = (64, 256, 1024, 2048), 8
 """Edges of the squares that few rows are multiplied by: bytes take longer than flop."""

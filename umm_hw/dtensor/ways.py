@@ -41,36 +41,23 @@ class Curve(NamedTuple):
 
 
 class Step(NamedTuple):
-    """One redistribution along one axis of a mesh.
+    """One redistribution along one axis of a mesh."""
 
-    Attributes:
-        kind: From and to, ``S0`` for a first dimension that is cut, ``S1`` for another: ``S0>R``, ``P>S1``.
-        ranks: Ranks that are joined along the axis.
-        distance: From one of them to the next.
-        nbytes: Of the tensor that they hold together.
-    """
-
-    kind: str
-    ranks: int
-    distance: int
-    nbytes: int
+    kind: str  # from and to, `S0` for a first dimension that is cut, `S1` for another: `S0>R`, `P>S1`
+    ranks: int  # ranks that are joined along the axis
+    distance: int  # from one of them to the next
+    nbytes: int  # of the tensor that they hold together
 
 
 @dataclass(frozen=True)
 class Costs:
-    """Measured seconds of torch's processes, all of them at once.
+    """Measured seconds of torch's processes, all of them at once."""
 
-    Attributes:
-        moves: Seconds by bytes, for each kind, ranks and distance of a :class:`Step`.
-        product: Seconds of a local multiply by its flop, in float32.
-        stream: Seconds of one with few rows by its bytes, which no multiply is faster than.
-        in_place: Seconds of ``umm.torch.multiply`` by the work of its plan, in float32.
-    """
-
+    # Seconds by bytes, for each kind, ranks and distance of a `Step`.
     moves: Mapping[tuple[str, int, int], Curve]
-    product: Curve
-    stream: Curve
-    in_place: Curve
+    product: Curve  # seconds of a local multiply by its flop, in float32
+    stream: Curve  # seconds of one with few rows by its bytes, which no multiply is faster than
+    in_place: Curve  # seconds of `umm.torch.multiply` by the work of its plan, in float32
 
     def move(self, step: Step) -> float:
         """Return the seconds of a step, by the curve of the most similar ranks; 0 if nothing moves."""

@@ -60,14 +60,11 @@ class MpiExecutor:
             schedule completes the others. None stacks all replicas.
         timeout: Most seconds for one run; None waits as long as the ranks' watchdog does.
         job: Ranks that run already; they are not ended with the executor.
-
-    Attributes:
-        dtypes: Types whose multiplies it can measure.
     """
 
     times: Times = "measured"
     saves = True
-    dtypes: tuple[str, ...] = ("float32", "float64", "float16")
+    dtypes: tuple[str, ...] = ("float32", "float64", "float16")  # types whose multiplies it can measure
 
     def __init__(
         self,

@@ -40,16 +40,12 @@ _ONE = np.ones((1, 1), dtype=np.uint8)
 
 
 class Run(NamedTuple):
-    """One run of a schedule.
+    """One run of a schedule."""
 
-    Attributes:
-        start: Start of every action, in seconds after the run's start.
-        readings: Of each rank the pace before the run, what it took and had of its core, and the pace after;
-            none unless asked for.
-    """
-
-    start: Floats
+    start: Floats  # start of every action, in seconds after the run's start
     end: Floats
+    # Of each rank the pace before the run, what it took and had of its core, and the pace after; none unless
+    # asked for.
     readings: list[tuple[Reading, Reading, Reading]]
 
 

@@ -19,11 +19,10 @@ class Window(Protocol):
     """A part of memory at every rank. Offsets of blocks count from the start of a rank's part.
 
     Attributes:
-        own: This rank's part.
         adds: Whether ``accumulate`` is there for a type; else its caller adds under a lock.
     """
 
-    own: Bytes
+    own: Bytes  # this rank's part
 
     def adds(self, dtype: np.dtype[Any]) -> bool:
         """Whether ``accumulate`` can add this type, atomically for each element."""

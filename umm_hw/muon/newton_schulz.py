@@ -13,8 +13,7 @@ from numpy.typing import NDArray
 from umm_hw.bfloat16 import dtype_name, numpy_bfloat16
 
 Array = NDArray[Any]
-EPSILON = 1e-7
-"""Added to a matrix's norm before it divides: Jordan (2024)."""
+EPSILON = 1e-7  # Added to a matrix's norm before it divides: Jordan (2024).
 SYRK = "NumPy's matmul, which calls SYRK for a matrix by its own transpose"
 """Library that halves the arithmetic of symmetric products."""
 

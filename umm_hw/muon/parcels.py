@@ -12,8 +12,7 @@ from umm.interval import Interval
 from umm_hw.arrays.exchange import A, Exchange, Item
 
 Array = NDArray[Any]
-ALIGNMENT = 64
-"""Bytes to which a rank's published memory is padded: a line of a cache."""
+ALIGNMENT = 64  # bytes to which a rank's published memory is padded: a line of a cache
 
 
 class Parcels:

@@ -31,28 +31,18 @@ from umm_hw.muon.sums import Sums
 
 Array = NDArray[Any]
 Momenta = Mapping[str, WrappedMatrix | Sequence[WrappedMatrix]]
-BUCKET = 2**28
-"""Bytes of matrices, all ranks' parts together, that are exchanged at once."""
-MAX_PREPARED = 16
-"""Combinations of a plan and layouts whose exchanges are kept."""
+BUCKET = 2**28  # bytes of matrices, all ranks' parts together, that are exchanged at once
+MAX_PREPARED = 16  # combinations of a plan and layouts whose exchanges are kept
 
 
 class Entry(NamedTuple):
-    """One matrix of an update.
+    """One matrix of an update."""
 
-    Attributes:
-        name: Of the plan's weight.
-        number: Which of its equal matrices.
-        placement: Of the plan.
-        owner: The rank that has it alone; -1 where several have parts.
-        target: Layout in which it is orthogonalised.
-    """
-
-    name: str
-    number: int
-    placement: str
-    owner: int
-    target: Layout
+    name: str  # of the plan's weight
+    number: int  # which of its equal matrices
+    placement: str  # of the plan
+    owner: int  # the rank that has it alone; -1 where several have parts
+    target: Layout  # layout in which it is orthogonalised
 
 
 class Bucket:

@@ -70,20 +70,13 @@ class Ranks(Protocol):
 
 @dataclass
 class Joined:
-    """One rank that has joined the others.
+    """One rank that has joined the others."""
 
-    Attributes:
-        ranks: The processes.
-        library: Their symmetric memory.
-        device: This rank's; others may share it.
-        end: What parts them again; collective.
-        streams: Streams of the lanes, kept from run to run with their workspaces.
-    """
-
-    ranks: Ranks
-    library: OneSided
-    device: Device
-    end: Callable[[], object] = lambda: None
+    ranks: Ranks  # the processes
+    library: OneSided  # their symmetric memory
+    device: Device  # this rank's; others may share it
+    end: Callable[[], object] = lambda: None  # what parts them again; collective
+    # Streams of the lanes, kept from run to run with their workspaces.
     streams: dict[int, Stream] = field(default_factory=dict)
 
     def stream(self, lane: int) -> Stream:

@@ -16,40 +16,25 @@ from umm.schedules.table.resources import Routes
 
 
 class Route(NamedTuple):
-    """The links that a pair's bytes cross.
+    """The links that a pair's bytes cross."""
 
-    Attributes:
-        links: Link numbers in order.
-        slowest: The link with the least bandwidth.
-        bandwidth: Of the slowest, in bytes/s.
-        latency: The latency of all together, in seconds.
-    """
-
-    links: list[int]
-    slowest: int
-    bandwidth: float
-    latency: float
+    links: list[int]  # link numbers in order
+    slowest: int  # the link with the least bandwidth
+    bandwidth: float  # of the slowest, in bytes/s
+    latency: float  # the latency of all together, in seconds
 
 
-MOST_NUMBERED = 2**22
-"""Pairs of ranks for which a book keeps a number each."""
+MOST_NUMBERED = 2**22  # pairs of ranks for which a book keeps a number each
 UNKNOWN, NO_PAIR = -2, -1
 
 
 class Columns(NamedTuple):
-    """Some routes as arrays, by number.
+    """Some routes as arrays, by number."""
 
-    Attributes:
-        offsets: Where each one's links start in ``links``, and the end.
-        links: The links, in the order in which bytes cross them.
-        slowest: The one with the least bandwidth.
-        latency: Seconds of all together.
-    """
-
-    offsets: Ints
-    links: Ints
-    slowest: Ints
-    latency: Floats
+    offsets: Ints  # where each one's links start in `links`, and the end
+    links: Ints  # the links, in the order in which bytes cross them
+    slowest: Ints  # the one with the least bandwidth
+    latency: Floats  # seconds of all together
 
     @classmethod
     def of(cls, lengths: Ints, links: Ints, bandwidth: Floats, latency: Floats) -> "Columns":
@@ -143,21 +128,13 @@ _BOOKS: WeakKeyDictionary[Routes, RouteBook] = WeakKeyDictionary()
 
 @dataclass(frozen=True)
 class Routed:
-    """The transfers of a schedule with their routes.
+    """The transfers of a schedule with their routes."""
 
-    Attributes:
-        number: Each action's route, −1 for one that uses no link.
-        nbytes: Bytes each action puts on its route.
-        routes: The routes by number.
-        bandwidth: Bytes/s of every link.
-        disjoint: Whether no two of the schedule's routes share a link.
-    """
-
-    number: list[int]
-    nbytes: list[int]
-    routes: list[Route]
-    bandwidth: list[float]
-    disjoint: bool
+    number: list[int]  # each action's route, −1 for one that uses no link
+    nbytes: list[int]  # bytes each action puts on its route
+    routes: list[Route]  # the routes by number
+    bandwidth: list[float]  # Bytes/s of every link
+    disjoint: bool  # whether no two of the schedule's routes share a link
 
 
 def routed(schedule: Schedule) -> Routed:

@@ -78,13 +78,9 @@ def refuses(problem: Problem, machine: Machine, steps: str, memory: float, **opt
 
 @dataclass(frozen=True)
 class Grid:
-    """Where the ranks of a strategy stand, and how the matrices lie over them.
+    """Where the ranks of a strategy stand, and how the matrices lie over them."""
 
-    Attributes:
-        steps: The strategy.
-    """
-
-    steps: Strategy
+    steps: Strategy  # the strategy
 
     @cached_property
     def over(self) -> dict[str, int]:

@@ -14,25 +14,19 @@ from umm.errors import ScheduleError
 from umm.numbers import parse_whole
 
 DIMENSIONS = "mnk"
-MOST_PARTS = 1024
-"""Parts of a multiply that are done one after another."""
+MOST_PARTS = 1024  # parts of a multiply that are done one after another
 
 
 class Split(NamedTuple):
     """A step of a strategy.
 
-    Attributes:
-        kind: ``p`` over groups of ranks, ``s`` one part after another.
-        dimension: m, n or k.
-        parts: Number of parts.
-
     >>> str(Split("p", "m", 2))
     'pm2'
     """
 
-    kind: str
-    dimension: str
-    parts: int
+    kind: str  # `p` over groups of ranks, `s` one part after another
+    dimension: str  # m, n or k
+    parts: int  # number of parts
 
     def __str__(self) -> str:
         return f"{self.kind}{self.dimension}{self.parts}"

@@ -48,13 +48,9 @@ Held = Mapping[int, Slice]
 
 
 class DeviceMesh(NamedTuple):
-    """The ranks of a device mesh.
+    """The ranks of a device mesh."""
 
-    Attributes:
-        ranks: The rank at each place.
-    """
-
-    ranks: Ints
+    ranks: Ints  # the rank at each place
 
     def box(self, shape: tuple[int, int], placements: Placements, rank: int) -> Box:
         """Return a rank's rows and columns of a matrix in placements; all of them for a Partial one."""

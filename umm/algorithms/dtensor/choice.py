@@ -20,22 +20,15 @@ SHARDS = (SHARD_0, SHARD_1)
 # an all-gather, since all-to-alls are usually slower.
 BASE_S, PENALTY_S = 6.6e-6, 1e-6
 GIBI = 2**30
-Placements = tuple[str, ...]
-"""What each axis of a mesh does to a matrix."""
+Placements = tuple[str, ...]  # what each axis of a mesh does to a matrix
 
 
 class Mesh(NamedTuple):
-    """DTensor's assumptions on a device mesh.
+    """DTensor's assumptions on a device mesh."""
 
-    Attributes:
-        shape: Ranks along each axis.
-        bandwidth: Bytes/s of a ring along each axis.
-        hop_s: Seconds a hop along each axis.
-    """
-
-    shape: tuple[int, ...]
-    bandwidth: tuple[float, ...]
-    hop_s: tuple[float, ...]
+    shape: tuple[int, ...]  # ranks along each axis
+    bandwidth: tuple[float, ...]  # Bytes/s of a ring along each axis
+    hop_s: tuple[float, ...]  # seconds a hop along each axis
 
     @classmethod
     def of(cls, machine: Machine, shape: tuple[int, ...]) -> "Mesh":
@@ -70,17 +63,11 @@ ON_AN_AXIS = (
 
 
 class Step(NamedTuple):
-    """One collective of a redistribution.
+    """One collective of a redistribution."""
 
-    Attributes:
-        axis: The axis of the mesh along which ranks take part.
-        now: What the axis does to the matrix.
-        then: What it does afterwards.
-    """
-
-    axis: int
-    now: str
-    then: str
+    axis: int  # the axis of the mesh along which ranks take part
+    now: str  # what the axis does to the matrix
+    then: str  # what it does afterwards
 
 
 def steps(now: Placements, then: Placements) -> Iterator[Step]:

@@ -20,12 +20,9 @@ if TYPE_CHECKING:
     from umm.machines import Machine
 
 STDOUT = "-"
-LIBRARY_OF = "h100-8"
-"""The machine whose library's ways stand for those of one that has none."""
-MOST_LOG = 2**26
-"""Bytes of a log that are read."""
-CARD_OF = "dgx-h100x4"
-"""The machine whose network card stands for one that is not known yet."""
+LIBRARY_OF = "h100-8"  # the machine whose library's ways stand for those of one that has none
+MOST_LOG = 2**26  # bytes of a log that are read
+CARD_OF = "dgx-h100x4"  # the machine whose network card stands for one that is not known yet
 Content = Callable[["Machine", dict[str, Any], dict[str, str]], dict[str, Any]]
 """Returns what a file holds, from another machine, a network card and the numbers that are set."""
 

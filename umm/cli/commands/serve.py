@@ -13,8 +13,7 @@ if TYPE_CHECKING:
     from umm.program.models.layers import Model
 
 
-CACHES = {"bf16": 16, "fp8": 8}
-"""Bits of an element of the cache by name."""
+CACHES = {"bf16": 16, "fp8": 8}  # bits of an element of the cache by name
 
 
 class Serve(OnRanks, Configured, Printed):

@@ -19,8 +19,7 @@ if TYPE_CHECKING:
 
 SIZES = ("micro_batch", "tp", "pp", "vp", "cp", "ep", "fsdp", "zero", "schedule", "recompute")
 """Flags that a search chooses where they are not given."""
-STATED = ("offload", "keep_bf16")
-"""Flags that it does not choose."""
+STATED = ("offload", "keep_bf16")  # flags that it does not choose
 
 
 def _watts(ctx: click.Context, param: click.Parameter, text: str | None) -> float:

@@ -25,18 +25,12 @@ PROBLEM = [x for x in names_of(OfProblem) if x != "config"]
 
 @dataclass(frozen=True)
 class Request:
-    """A program and how it is scheduled.
+    """A program and how it is scheduled."""
 
-    Attributes:
-        problem: The problem or the chain, with its number of ranks.
-        choices: The keyword arguments of `umm.schedule`.
-        by_library: Whether --movement library was given: what moves otherwise is named.
-    """
-
-    problem: Problem | Chain
+    problem: Problem | Chain  # the problem or the chain, with its number of ranks
     machine: Machine
-    choices: dict[str, Any]
-    by_library: bool = False
+    choices: dict[str, Any]  # the keyword arguments of `umm.schedule`
+    by_library: bool = False  # whether --movement library was given: what moves otherwise is named
 
     def on(self, machine: Machine, **choices: Any) -> Schedule:
         """Return the schedule of the problem on another machine, or with some other choices."""

@@ -28,12 +28,10 @@ if TYPE_CHECKING:
     from umm.plans.steady import End
     from umm.space import Space
 
-MAX_ROUTING = 2**24
-"""Bytes of a file of tokens' choices."""
+MAX_ROUTING = 2**24  # bytes of a file of tokens' choices
 SCALED = ("tokens", "hidden", "ffn")
 """Those that ``--scale`` changes; heads stay as many, and become as much smaller."""
-BEST = "best"
-"""The layouts that a search finds, unless a chain has some of that name itself."""
+BEST = "best"  # the layouts that a search finds, unless a chain has some of that name itself
 _OF_A_PROBLEM = ("m", "n", "k", "a", "b", "c", "c_dtype", "preset")
 _NAMED = ("backward", "decode", "weights", "cache", "dropout", "routing_seed", "capacity")
 SIZES = {
@@ -64,14 +62,7 @@ def size_flags(read: Callable[..., Any], metavar: str) -> Any:
 
 
 class OfChain(OfSizes, heading="Chain"):
-    """A chain in place of one multiply, not laid out.
-
-    Attributes:
-        weight_types: Types of the weights of a layer's parts, as a model's file stores them.
-        stored: Bytes a weight is stored in, as a share of those it is computed with.
-        layer: Number of the model's layer that the chain is; None for any.
-        layers: Number of layers like it, where a command counts them.
-    """
+    """A chain in place of one multiply, not laid out."""
 
     chain: str | None = flag(
         metavar="NAME|FILE.toml", usual=True,
@@ -114,10 +105,11 @@ class OfChain(OfSizes, heading="Chain"):
         type=Finite(min=0, max=1e6), default=0.0, metavar="TIMES",
         help="Most rows of an expert, as a multiple of the mean; later rows are dropped.",
     )  # fmt: skip
+    # Types of the weights of a layer's parts, as a model's file stores them.
     weight_types: Mapping[str, str] | None = None
-    stored: float = 1.0
-    layer: int | None = None
-    layers: int | None = None
+    stored: float = 1.0  # bytes a weight is stored in, as a share of those it is computed with
+    layer: int | None = None  # Number of the model's layer that the chain is; None for any.
+    layers: int | None = None  # number of layers like it, where a command counts them
 
     @property
     def of_file(self) -> bool:

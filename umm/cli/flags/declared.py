@@ -18,8 +18,7 @@ if TYPE_CHECKING:
 
 ROOM, MOST_TYPED = 50, 24
 """Columns of a line of help, and of the flag before it, where only those are shown that most need."""
-MAX_UNGROUPED_FLAGS = 24
-"""Flags of a command whose help shows all of them."""
+MAX_UNGROUPED_FLAGS = 24  # flags of a command whose help shows all of them
 HEADINGS = (
     "Problem", "Machine", "Chain", "Schedule", "Space", "Execution", "Noise", "Options", "Output",
 )  # fmt: skip
@@ -96,15 +95,10 @@ class Declared:
 
 
 class Asked(Declared):
-    """A command's request: the fields of its subclasses are flags.
+    """A command's request: the fields of its subclasses are flags."""
 
-    Attributes:
-        ctx: The command as Click runs it.
-        output: Where answers and notes go.
-    """
-
-    ctx: click.Context = field(repr=False)
-    output: Output
+    ctx: click.Context = field(repr=False)  # the command as Click runs it
+    output: Output  # where answers and notes go
 
     def typed(self, names: Iterable[str]) -> list[str]:
         """Return those of some flags that were typed, as they are typed."""
@@ -157,12 +151,9 @@ def names_of(asked: type[Asked]) -> list[str]:
 
 
 class Command(click.Command):
-    """A command whose help is in groups, and of many flags shows those that most need.
+    """A command whose help is in groups, and of many flags shows those that most need."""
 
-    Attributes:
-        groups: The heading under which each flag is shown, and whether it is one that most need.
-    """
-
+    # The heading under which each flag is shown, and whether it is one that most need.
     groups: Mapping[str, tuple[str, bool]]
 
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
@@ -205,8 +196,7 @@ def _brief(typed: str, text: str) -> tuple[str, str]:
     return short if bar and len(typed) > MOST_TYPED else typed, in_a_line(text)
 
 
-ALL = "umm.help_all"
-"""Where a context keeps that all flags are to be shown."""
+ALL = "umm.help_all"  # where a context keeps that all flags are to be shown
 
 
 def _help_all(ctx: click.Context, param: click.Parameter, value: bool) -> None:

@@ -26,13 +26,7 @@ _DECIDED = ("chain", "model", "ignore", "weights", "dropout", "decode", "routing
 
 
 class OfFramework(OfChain, heading="Chain"):
-    """A chain that a framework's program becomes.
-
-    Attributes:
-        traced: The module's chains.
-        part: Number of that asked for.
-        written: The einsum's chain.
-    """
+    """A chain that a framework's program becomes."""
 
     module: str | None = flag(
         metavar="PACKAGE.MODULE:FUNCTION",
@@ -46,9 +40,9 @@ class OfFramework(OfChain, heading="Chain"):
         "d=128. Each contraction is a (batched) multiply.",
     )  # fmt: skip
     letters: tuple[str, ...] = argument(nargs=-1, metavar="[LETTER=SIZE]...")
-    traced: Any = None
-    part: int = 0
-    written: Outline | None = None
+    traced: Any = None  # the module's chains
+    part: int = 0  # number of that asked for
+    written: Outline | None = None  # the einsum's chain
 
     def with_model(self, of_one: Sequence[str] | None = None) -> Self:
         """Return this completed from --module, --einsum or --model.

@@ -46,13 +46,11 @@ class _PathOfAnybody(click.Path):
             self.fail(f"{shown(str(value))} cannot name a file; write a path", param, ctx)
 
 
-MOST_RUNS = 10_000_000
-"""Of an executor, warm-ups included."""
+MOST_RUNS = 10_000_000  # of an executor, warm-ups included
 READ = _PathOfAnybody(dir_okay=False, path_type=Path)
 WRITE = _PathOfAnybody(dir_okay=False, path_type=Path)
 FOLDER = _PathOfAnybody(file_okay=False, path_type=Path)
-CARDS = "umm.cli.cards"
-"""Whether a command has said by what cards nodes are joined, by its context."""
+CARDS = "umm.cli.cards"  # whether a command has said by what cards nodes are joined, by its context
 
 
 def into_file(ctx: click.Context, param: click.Parameter, path: Path | None) -> None:

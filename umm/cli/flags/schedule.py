@@ -33,11 +33,7 @@ def _one(x: Option) -> Flag:
 
 
 class Scheduled(OfProblem, heading="Schedule"):
-    """The choices of a schedule beyond its problem.
-
-    Attributes:
-        how: Those of the universal algorithm by name, as typed.
-    """
+    """The choices of a schedule beyond its problem."""
 
     algorithm: str = flag(
         default=UNIVERSAL, show_default=True, metavar="NAME", shell_complete=among(names),
@@ -52,6 +48,7 @@ class Scheduled(OfProblem, heading="Schedule"):
         help="Matrix that stays in place; auto is the largest. Of a chain also by what multiplies write: "
         "dW1=A,H=B.",
     )  # fmt: skip
+    # Those of the universal algorithm by name, as typed.
     how: Mapping[str, Any] = flags({x.name: _one(x) for x in known()})
 
     @property
@@ -127,13 +124,9 @@ def _axes(searched: bool) -> Any:
 
 
 class Axes(Typed, heading="Space"):
-    """Layouts and choices as axes: one value or a comma list.
+    """Layouts and choices as axes: one value or a comma list."""
 
-    Attributes:
-        axes: Their texts by name.
-    """
-
-    axes: Mapping[str, str] = _axes(searched=False)
+    axes: Mapping[str, str] = _axes(searched=False)  # their texts by name
 
     @property
     def axes_asked(self) -> dict[str, Any]:

@@ -52,14 +52,10 @@ def _parse_buffer(text: str) -> int:
     return parse_bytes(f"{text.strip()}iB" if text.strip().endswith(("K", "M", "G")) else text)
 
 
-dimension = _read_by(parse_dimension)
-"""The integer that a matrix dimension such as 48K means."""
-dimension_list = _read_by(_parse_dimensions)
-"""The dimensions that a comma list such as 1K,2K means."""
-nbytes = _read_by(_parse_buffer)
-"""The bytes that a buffer's size means; 1M is 1 MiB, as nccl-tests takes it."""
-bandwidth = _read_by(parse_bandwidth)
-"""The bytes/s that a bandwidth such as 25GB/s means."""
+dimension = _read_by(parse_dimension)  # the integer that a matrix dimension such as 48K means
+dimension_list = _read_by(_parse_dimensions)  # the dimensions that a comma list such as 1K,2K means
+nbytes = _read_by(_parse_buffer)  # the bytes that a buffer's size means; 1M is 1 MiB, as nccl-tests takes it
+bandwidth = _read_by(parse_bandwidth)  # the bytes/s that a bandwidth such as 25GB/s means
 
 
 class Finite(click.FloatRange):

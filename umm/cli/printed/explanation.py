@@ -17,14 +17,10 @@ from umm.traces.bottleneck import critical_path, path_times, percent, waits_for
 from umm.traces.trace import Trace
 from umm.units import format_seconds
 
-MAX_STEPS = 12
-"""Steps listed one by one."""
-WAITS = 5
-"""Transfers of the critical path listed one by one."""
-LEAST = 0.005
-"""Share of the critical path of a kind that is named."""
-WIDEST = 42
-"""Columns of a statement."""
+MAX_STEPS = 12  # steps listed one by one
+WAITS = 5  # transfers of the critical path listed one by one
+LEAST = 0.005  # share of the critical path of a kind that is named
+WIDEST = 42  # columns of a statement
 
 
 def explain(schedule: Schedule, trace: Trace) -> str:

@@ -25,8 +25,7 @@ if TYPE_CHECKING:
     from umm.space.what_if.decision_map import Decision
 
 MOST_DEVICES = 12
-MOST_SHOWN = 1024
-"""Devices of a machine whose bandwidths --json has."""
+MOST_SHOWN = 1024  # devices of a machine whose bandwidths --json has
 BASES = {
     "measured": "Measured on such a machine:",
     "published": "Published:",

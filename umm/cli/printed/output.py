@@ -24,33 +24,23 @@ if TYPE_CHECKING:
     from rich.table import Table
 
 SCHEMA = 1
-STANDS = "umm.stands"
-"""Where a command keeps whose kernels its machines have, by its context."""
-CUT = "…"
-"""What stands for what is left out."""
-EVERY_S = 10.0
-"""Seconds between lines of progress where stderr is no terminal."""
+STANDS = "umm.stands"  # where a command keeps whose kernels its machines have, by its context
+CUT = "…"  # what stands for what is left out
+EVERY_S = 10.0  # seconds between lines of progress where stderr is no terminal
 MOST_COUNTED = 10_000_000
-LONGEST_S = 3600.0
-"""Of a time that is said to be left."""
+LONGEST_S = 3600.0  # of a time that is said to be left
 
 
 @dataclass(frozen=True)
 class Output:
-    """The form of the output that was asked for.
+    """The form of the output that was asked for."""
 
-    Attributes:
-        as_json: One JSON object instead of text.
-        quiet: No notes and no progress.
-        no_color: Plain text even on a terminal.
-        early: Not empty once what is shown was ended early.
-        remarks: Keys of a model's file that are not modelled, and a remark on each.
-    """
-
-    as_json: bool = False
-    quiet: bool = False
-    no_color: bool = False
+    as_json: bool = False  # one JSON object instead of text
+    quiet: bool = False  # no notes and no progress
+    no_color: bool = False  # plain text even on a terminal
+    # Not empty once what is shown was ended early.
     early: list[bool] = field(default_factory=list, compare=False)
+    # Keys of a model's file that are not modelled, and a remark on each.
     remarks: dict[str, str] = field(default_factory=dict, compare=False)
 
     def console(self, err: bool = False) -> "Console":
@@ -268,8 +258,7 @@ def print_whole(console: "Console", table: "Table") -> None:
     console.width = width
 
 
-SHORT = {"stationary": "stat."}
-"""Headings where a table would be too wide."""
+SHORT = {"stationary": "stat."}  # headings where a table would be too wide
 
 
 def print_fitting(

@@ -20,8 +20,7 @@ from umm.space.search.robustness import Spread
 from umm.units import counted, format_bytes, format_seconds, range_in_words
 
 CHAIN_LINE = "{:<16} {:>9} {:>13} {:>9} {:>10} {:>12}"
-UNKNOWN = "–"
-"""In the column of ranges of a row that has none."""
+UNKNOWN = "–"  # in the column of ranges of a row that has none
 LINE = "{:<12} {:>9} {:>13} {:>9} {:>9} {:>9} {:>11}"
 
 

@@ -16,8 +16,7 @@ from umm.units import counted, format_bytes
 
 MOST_KINDS, MOST_SHAPES, MOST_RUNS = 4, 2, 4
 """Lines of an entry, shapes in a line, and ranges of ranks or groups in a list."""
-Alike = list[tuple[list[int], str]]
-"""Ranks that do alike, and what each of them does."""
+Alike = list[tuple[list[int], str]]  # ranks that do alike, and what each of them does
 
 
 def plan_record(plan: Plan, schedule: Schedule) -> list[dict[str, Any]]:

@@ -12,8 +12,7 @@ from umm.space.what_if.measured import Explanation
 from umm.space.what_if.profiled import Cause
 from umm.units import format_seconds
 
-MOST_ROWS, MOST_CAUSES = 16, 6
-"""Rows and causes that are printed; --json has all."""
+MOST_ROWS, MOST_CAUSES = 16, 6  # rows and causes that are printed; --json has all
 
 
 def print_profile(

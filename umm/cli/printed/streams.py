@@ -14,8 +14,7 @@ from typing import IO, Any, cast
 
 from umm.errors import UmmError
 
-MOST_SECONDS = 1e6
-"""Of a limit of time."""
+MOST_SECONDS = 1e6  # of a limit of time
 
 
 def open_streams() -> None:
@@ -41,8 +40,7 @@ def open_streams() -> None:
         sys.stderr = cast(Any, _Unfailing(sys.stderr))
 
 
-LEAST_S = 0.5
-"""Seconds that are shared where a block took longer than all of them."""
+LEAST_S = 0.5  # seconds that are shared where a block took longer than all of them
 
 _up: list[float] = []
 

@@ -29,8 +29,7 @@ if TYPE_CHECKING:
     from umm.space.scaling import Scaling
 
 
-DIFFERENT = 0.02
-"""Share by which layers have to differ for that to be said."""
+DIFFERENT = 0.02  # share by which layers have to differ for that to be said
 
 
 def layers_record(
@@ -160,19 +159,12 @@ LINE = "{:>12} {:>12} {:>9} {:>17} {:>12} {:>9} {:>9} {:>12} {}"
 
 
 class Timed(NamedTuple):
-    """One collective by one algorithm.
+    """One collective by one algorithm."""
 
-    Attributes:
-        asked: What was done.
-        algorithm: How.
-        seconds: How long it took, the best of several runs.
-        ok: Whether what came out was right; None if that was not looked at.
-    """
-
-    asked: Collective
-    algorithm: str
-    seconds: float
-    ok: bool | None = None
+    asked: Collective  # what was done
+    algorithm: str  # how
+    seconds: float  # how long it took, the best of several runs
+    ok: bool | None = None  # Whether what came out was right; None if that was not looked at.
 
 
 def row(timed: Timed, machine: Machine) -> dict[str, Any]:

@@ -11,8 +11,7 @@ from umm.profiles.chakra import COLLECTIVE, COMM_TYPES, COMP, RECEIVES, SENDS, N
 from umm.schedules.table.details import KINDS
 from umm.traces.trace import Trace
 
-MAX_NODES = 2_000_000
-"""Nodes of all ranks; each takes about 150 bytes."""
+MAX_NODES = 2_000_000  # nodes of all ranks; each takes about 150 bytes
 
 
 def nodes_of(trace: Trace) -> dict[int, list[Node]]:

@@ -25,13 +25,9 @@ NORM, BIAS = "head_rms_norm", "bias"
 
 @dataclass(frozen=True)
 class Forward:
-    """A chain's forward part, which frameworks differentiate themselves.
+    """A chain's forward part, which frameworks differentiate themselves."""
 
-    Attributes:
-        chain: The chain, laid out.
-    """
-
-    chain: Chain
+    chain: Chain  # the chain, laid out
 
     @cached_property
     def tensors(self) -> dict[str, Tensor]:

@@ -10,8 +10,7 @@ from umm.machines import Machine
 from umm.program.chain import Chain
 from umm.traces.trace import Trace
 
-TARGETS = ("torch", "jax", "torchtitan", "megatron", "nccl")
-"""What a chain in layouts is printed as."""
+TARGETS = ("torch", "jax", "torchtitan", "megatron", "nccl")  # what a chain in layouts is printed as
 
 
 def emit_chain(target: str, trace: Trace, machine: Machine, note: str) -> str:

@@ -21,18 +21,12 @@ NAMES = {DP: "data parallel", FSDP: "weights split and gathered", TP: "tensor pa
 
 @dataclass(frozen=True)
 class Spread:
-    """A chain's layouts as axes of a mesh.
+    """A chain's layouts as axes of a mesh."""
 
-    Attributes:
-        forward: The chain's forward part.
-        ranks: The rank at each place of the mesh: data parallel, then split weights, then tensor parallel.
-        roles: The role of each axis, in this order.
-        uses: By tensor, the dimension that each axis cuts; None where it replicates.
-    """
-
-    forward: Forward
-    ranks: Ints
-    roles: tuple[str, ...]
+    forward: Forward  # the chain's forward part
+    ranks: Ints  # the rank at each place of the mesh: data parallel, then split weights, then tensor parallel
+    roles: tuple[str, ...]  # the role of each axis, in this order
+    # By tensor, the dimension that each axis cuts; None where it replicates.
     uses: dict[str, tuple[int | None, ...]]
 
     def size(self, role: str) -> int:

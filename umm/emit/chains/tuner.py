@@ -8,8 +8,7 @@ from umm.profiles.kernel import Kernel
 from umm.profiles.scheduled import trace_kernels
 from umm.traces.trace import Trace
 
-NEAR = 2
-"""Factor of a collective's bytes, down and up, for which its line holds: buckets differ a little."""
+NEAR = 2  # factor of a collective's bytes, down and up, for which its line holds: buckets differ a little
 
 
 def tuner_lines(trace: Trace, machine: Machine) -> str:

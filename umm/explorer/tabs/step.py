@@ -21,8 +21,7 @@ if TYPE_CHECKING:
 USUAL = "model=llama-3-8b batch=64 length=8K"
 SIZES: Mapping[str, type] = {x.name: str if x.type in (str, "str") else int for x in fields(Parallel)}
 OTHERS = ("model", "stack", "mtp")
-MAX_PASSES = 200_000
-"""Passes of all micro-batches that a request simulates at most: some seconds."""
+MAX_PASSES = 200_000  # passes of all micro-batches that a request simulates at most: some seconds
 
 
 def sizes_of(text: str) -> dict[str, Any]:

@@ -30,17 +30,11 @@ _PLACEMENT = re.compile(
 
 @dataclass(frozen=True)
 class DTensorLayout:
-    """A layout as DTensor says it; ``str`` is the text that ``--a`` takes.
+    """A layout as DTensor says it; ``str`` is the text that ``--a`` takes."""
 
-    Attributes:
-        mesh: The rank at each place of the device mesh, as ``DeviceMesh`` takes it: nested lists.
-        shape: Lengths of the axes of the mesh.
-        placements: What each axis is used for, as in ``Shard(0)``.
-    """
-
-    mesh: Any
-    shape: tuple[int, ...]
-    placements: tuple[str, ...]
+    mesh: Any  # the rank at each place of the device mesh, as `DeviceMesh` takes it: nested lists
+    shape: tuple[int, ...]  # lengths of the axes of the mesh
+    placements: tuple[str, ...]  # what each axis is used for, as in `Shard(0)`
 
     def __str__(self) -> str:
         return (

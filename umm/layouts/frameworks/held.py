@@ -10,8 +10,7 @@ from umm.arrays import Ints
 
 Spans = tuple[tuple[int, int], ...]
 """Ranges of indices, half-open, ascending, none empty and none touching the next."""
-Held = tuple[Spans, ...]
-"""What each place holds."""
+Held = tuple[Spans, ...]  # what each place holds
 
 
 def whole(size: int) -> Spans:

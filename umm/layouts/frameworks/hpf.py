@@ -27,28 +27,18 @@ _FORMAT = re.compile(r"\*|BLOCK(\([1-9][0-9]{0,17}\))?|CYCLIC(\([1-9][0-9]{0,17}
 
 
 class Dimension(NamedTuple):
-    """A dimension of the template.
+    """A dimension of the template."""
 
-    Attributes:
-        of: The subscript aligned with it: ``i`` rows, ``j`` columns, ``*`` every one.
-        form: ``BLOCK``, ``BLOCK(b)``, ``CYCLIC(b)`` or ``*``.
-        processors: How many it is distributed over; 1 for ``*``.
-    """
-
-    of: str
-    form: str
-    processors: int
+    of: str  # the subscript aligned with it: `i` rows, `j` columns, `*` every one
+    form: str  # `BLOCK`, `BLOCK(b)`, `CYCLIC(b)` or `*`
+    processors: int  # how many it is distributed over; 1 for `*`
 
 
 @dataclass(frozen=True)
 class HpfLayout:
-    """ALIGN and DISTRIBUTE; ``str`` is the text that ``--a`` takes.
+    """ALIGN and DISTRIBUTE; ``str`` is the text that ``--a`` takes."""
 
-    Attributes:
-        dimensions: Those of the template, in order.
-    """
-
-    dimensions: tuple[Dimension, ...]
+    dimensions: tuple[Dimension, ...]  # those of the template, in order
 
     def __str__(self) -> str:
         align = ",".join(x.of for x in self.dimensions)

@@ -37,17 +37,11 @@ NAMES = "xyzuvw"
 
 @dataclass(frozen=True)
 class JaxLayout:
-    """A layout as JAX says it; ``str`` is the text that ``--a`` takes.
+    """A layout as JAX says it; ``str`` is the text that ``--a`` takes."""
 
-    Attributes:
-        mesh: Number of the device at each place of the mesh, as nested lists.
-        axes: Names and lengths of its axes.
-        spec: The axes that cut rows, and those that cut columns: what ``PartitionSpec`` takes.
-    """
-
-    mesh: Any
-    axes: tuple[tuple[str, int], ...]
-    spec: tuple[Axes, Axes]
+    mesh: Any  # number of the device at each place of the mesh, as nested lists
+    axes: tuple[tuple[str, int], ...]  # names and lengths of its axes
+    spec: tuple[Axes, Axes]  # the axes that cut rows, and those that cut columns: what `PartitionSpec` takes
 
     def __str__(self) -> str:
         shape = tuple(length for _, length in self.axes)

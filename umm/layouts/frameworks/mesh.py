@@ -13,24 +13,16 @@ import numpy as np
 from umm.arrays import Ints
 from umm.layouts.frameworks.held import Held, dealt, digits, factorizations, held_by, strided, whole
 
-MAX_SEARCHED_RANKS = 64
-"""Of more ranks than these not every mesh is tried."""
+MAX_SEARCHED_RANKS = 64  # of more ranks than these not every mesh is tried
 
 
 class Parts(NamedTuple):
-    """The cuts of a matrix and the rank of each place: with a shape, a layout.
+    """The cuts of a matrix and the rank of each place: with a shape, a layout."""
 
-    Attributes:
-        row_edges: Where each tile row starts, and the end.
-        col_edges: The same for columns.
-        process_grid: Rows and columns of the process grid.
-        places: The rank at each place, shape (replicas, *process_grid).
-    """
-
-    row_edges: Ints
-    col_edges: Ints
-    process_grid: tuple[int, int]
-    places: Ints
+    row_edges: Ints  # where each tile row starts, and the end
+    col_edges: Ints  # the same for columns
+    process_grid: tuple[int, int]  # rows and columns of the process grid
+    places: Ints  # the rank at each place, shape (replicas, *process_grid)
 
 
 class Laid(Protocol):
@@ -49,31 +41,20 @@ class Laid(Protocol):
 
 
 class Cut(NamedTuple):
-    """An axis's cut: of a dimension, in one go or in strides.
+    """An axis's cut: of a dimension, in one go or in strides."""
 
-    Attributes:
-        dim: 0 for rows, 1 for columns.
-        split: Chunks of which each is cut for itself; 1 for one cut of all.
-    """
-
-    dim: int
-    split: int = 1
+    dim: int  # 0 for rows, 1 for columns
+    split: int = 1  # chunks of which each is cut for itself; 1 for one cut of all
 
 
-Use = Cut | None
-"""What an axis is used for; None replicates."""
+Use = Cut | None  # What an axis is used for; None replicates.
 
 
 class Meshed(NamedTuple):
-    """A mesh and the uses of its axes.
+    """A mesh and the uses of its axes."""
 
-    Attributes:
-        ranks: The rank at each place of the mesh, in the mesh's shape.
-        uses: Use of each axis. Those of one dimension apply one after the other.
-    """
-
-    ranks: Ints
-    uses: tuple[Use, ...]
+    ranks: Ints  # the rank at each place of the mesh, in the mesh's shape
+    uses: tuple[Use, ...]  # Use of each axis. Those of one dimension apply one after the other.
 
 
 def parts_of(shape: tuple[int, int], meshed: Meshed) -> Parts:
@@ -207,13 +188,10 @@ def _candidates(layout: Laid) -> Iterator[Meshed]:
 
 
 class Counted(NamedTuple):
-    """The mesh along which ranks are counted.
-
-    Attributes:
-        order: The axes that cut rows, and those that cut columns, the outermost first.
-    """
+    """The mesh along which ranks are counted."""
 
     shape: tuple[int, ...]
+    # The axes that cut rows, and those that cut columns, the outermost first.
     order: tuple[list[int], list[int]]
 
 

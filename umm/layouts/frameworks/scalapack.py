@@ -25,18 +25,14 @@ HOW = "scalapack:desc=1,0,M,N,MB,NB,RSRC,CSRC,LLD;grid=2x4;order=R"
 
 @dataclass(frozen=True)
 class ScalapackLayout:
-    """A descriptor and its grid; ``str`` is the text that ``--a`` takes.
+    """A descriptor and its grid; ``str`` is the text that ``--a`` takes."""
 
-    Attributes:
-        desc: DTYPE_, CTXT_, M_, N_, MB_, NB_, RSRC_, CSRC_, LLD_; the context is 0, and LLD_ is that of the
-            process with most rows.
-        grid: Rows and columns of processes.
-        order: ``R`` or ``C``, as BLACS_GRIDINIT takes it, or the ranks one by one along the rows of the grid,
-            for BLACS_GRIDMAP.
-    """
-
+    # DTYPE_, CTXT_, M_, N_, MB_, NB_, RSRC_, CSRC_, LLD_; the context is 0, and LLD_ is that of the process
+    # with most rows.
     desc: tuple[int, ...]
-    grid: tuple[int, int]
+    grid: tuple[int, int]  # rows and columns of processes
+    # `R` or `C`, as BLACS_GRIDINIT takes it, or the ranks one by one along the rows of the grid, for
+    # BLACS_GRIDMAP.
     order: str | tuple[int, ...]
 
     def __str__(self) -> str:

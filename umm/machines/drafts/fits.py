@@ -19,12 +19,9 @@ from umm.units import counted, parse_seconds
 
 MAX_LOG_FACTORS = (log(5.0), log(2.0))
 """How far a start and a rate may be from the other machine's, so that ways do not change places."""
-PULL = 1e-3
-"""How much a fit is drawn to the other machine's numbers, where rows leave them open."""
-LARGE = 2**20
-"""Bytes from which rows count in full; runs of smaller ones differ by a factor of two."""
-FAR = 0.15
-"""Mean of a fit's residuals, as logarithms, above which its law is said not to hold."""
+PULL = 1e-3  # how much a fit is drawn to the other machine's numbers, where rows leave them open
+LARGE = 2**20  # bytes from which rows count in full; runs of smaller ones differ by a factor of two
+FAR = 0.15  # mean of a fit's residuals, as logarithms, above which its law is said not to hold
 
 
 class Number(NamedTuple):
@@ -36,21 +33,13 @@ class Number(NamedTuple):
 
 
 class Residual(NamedTuple):
-    """A row and the fitted machine's prediction.
+    """A row and the fitted machine's prediction."""
 
-    Attributes:
-        what: The collective, or "message", or the shape of a GEMM.
-        ranks: Of a group.
-        nbytes: Its size.
-        measured_s: Measured seconds.
-        predicted_s: Seconds by the fitted numbers.
-    """
-
-    what: str
-    ranks: int
-    nbytes: int
-    measured_s: float
-    predicted_s: float
+    what: str  # the collective, or "message", or the shape of a GEMM
+    ranks: int  # of a group
+    nbytes: int  # its size
+    measured_s: float  # measured seconds
+    predicted_s: float  # seconds by the fitted numbers
 
     @property
     def error(self) -> float:
@@ -64,19 +53,12 @@ class Residual(NamedTuple):
 
 
 class Fitted(NamedTuple):
-    """The result of a fit.
+    """The result of a fit."""
 
-    Attributes:
-        content: Of the new machine's file.
-        numbers: Those that were fitted.
-        residuals: Every row that was used.
-        unsaid: Numbers that the logs could not determine.
-    """
-
-    content: dict[str, Any]
-    numbers: list[Number]
-    residuals: list[Residual]
-    unsaid: list[str]
+    content: dict[str, Any]  # of the new machine's file
+    numbers: list[Number]  # those that were fitted
+    residuals: list[Residual]  # every row that was used
+    unsaid: list[str]  # numbers that the logs could not determine
 
 
 def fitted(

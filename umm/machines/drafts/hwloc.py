@@ -15,20 +15,13 @@ _MATRICES = ("NVLinkBandwidth", "XGMIBandwidth", "XeLinkBandwidth")
 
 
 class Gpu(NamedTuple):
-    """A GPU, or a part of one that has links of its own.
+    """A GPU, or a part of one that has links of its own."""
 
-    Attributes:
-        aliases: Its PCI device and its OS devices, as matrices name them.
-        model: What it calls itself.
-        memory: Bytes, if known.
-        speed: Bytes/s of its PCIe link, one direction.
-        port: The port of a host bridge on its way to the host, the port's Bytes/s, and the socket.
-    """
-
-    aliases: frozenset[str]
-    model: str
-    memory: int | None
-    speed: float
+    aliases: frozenset[str]  # its PCI device and its OS devices, as matrices name them
+    model: str  # what it calls itself
+    memory: int | None  # bytes, if known
+    speed: float  # Bytes/s of its PCIe link, one direction
+    # The port of a host bridge on its way to the host, the port's Bytes/s, and the socket.
     port: tuple[str, float, str]
 
 

@@ -38,26 +38,17 @@ GPUS = {
 }  # fmt: skip
 """Names of devices in logs, those that hold others first, and the machine whose numbers stand in."""
 
-LEAST_US = 1e-6
-"""Microseconds, a picosecond: a shorter time is none."""
+LEAST_US = 1e-6  # microseconds, a picosecond: a shorter time is none
 
 
 class Timed(NamedTuple):
-    """One timed collective; its name is "" where the log does not give it.
+    """One timed collective; its name is "" where the log does not give it."""
 
-    Attributes:
-        what: The collective.
-        ranks: Of a group.
-        nodes: Number of hosts.
-        nbytes: Its size as nccl-tests counts it.
-        seconds: Its duration.
-    """
-
-    what: str
-    ranks: int
-    nodes: int
-    nbytes: int
-    seconds: float
+    what: str  # the collective
+    ranks: int  # of a group
+    nodes: int  # number of hosts
+    nbytes: int  # its size as nccl-tests counts it
+    seconds: float  # its duration
 
 
 class Message(NamedTuple):
@@ -80,25 +71,15 @@ class Multiplied(NamedTuple):
 
 
 class Log(NamedTuple):
-    """The rows of one file.
+    """The rows of one file."""
 
-    Attributes:
-        tool: The tool that printed it.
-        gpu: The device's name, "" where the log does not say.
-        collectives: Rows of collectives.
-        copies: Bytes/s of copies between pairs of devices.
-        messages: Rows of messages.
-        gemms: Rows of GEMMs.
-        unsaid: Facts that the file leaves open.
-    """
-
-    tool: str
-    gpu: str = ""
-    collectives: tuple[Timed, ...] = ()
-    copies: tuple[float, ...] = ()
-    messages: tuple[Message, ...] = ()
-    gemms: tuple[Multiplied, ...] = ()
-    unsaid: tuple[str, ...] = ()
+    tool: str  # the tool that printed it
+    gpu: str = ""  # the device's name, "" where the log does not say
+    collectives: tuple[Timed, ...] = ()  # rows of collectives
+    copies: tuple[float, ...] = ()  # Bytes/s of copies between pairs of devices
+    messages: tuple[Message, ...] = ()  # rows of messages
+    gemms: tuple[Multiplied, ...] = ()  # rows of GEMMs
+    unsaid: tuple[str, ...] = ()  # facts that the file leaves open
 
 
 MAX_BYTES, MAX_RANKS, MAX_SIDE = 2**50, 2**20, 2**31

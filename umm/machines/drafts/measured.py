@@ -14,10 +14,8 @@ from umm.machines.tables import COLUMNS, MOST_ROWS
 from umm.numbers import real_in, whole_in
 from umm.quoting.terminal import visible
 
-MOST_TABLE = 2**28
-"""Bytes of a table that are read."""
-MAX_SIDE = 2**31
-"""A side of a matrix from which on a row is refused."""
+MOST_TABLE = 2**28  # bytes of a table that are read
+MAX_SIDE = 2**31  # a side of a matrix from which on a row is refused
 TYPES = {
     "bfloat16": "bfloat16", "bf16": "bfloat16", "float16": "float16", "fp16": "float16", "half": "float16",
     "float32": "float32", "float64": "float64", "fp8": "float8", "float8": "float8", "float8_e4m3": "float8",
@@ -36,15 +34,10 @@ SYSTEMS = {
 
 
 class Measured(NamedTuple):
-    """The multiplies of some tables.
+    """The multiplies of some tables."""
 
-    Attributes:
-        rows: The least time of each type and shape.
-        left: Rows of types that umm does not multiply, by type.
-    """
-
-    rows: dict[tuple[str, int, int, int], float]
-    left: dict[str, int]
+    rows: dict[tuple[str, int, int, int], float]  # the least time of each type and shape
+    left: dict[str, int]  # rows of types that umm does not multiply, by type
 
 
 def read_measured(paths: Iterable[Path]) -> Measured:

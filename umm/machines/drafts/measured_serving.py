@@ -25,8 +25,7 @@ EXPERTS = {
     "w4a16_mxfp4": "mxfp4", "w4a8_mxfp4_mxfp8": "mxfp4:float8",
 }  # fmt: skip
 """Types of experts as tables call them, and as machine files do."""
-Key = tuple[str, str, str]
-"""Kernel, format and sizes as a table beside a machine file has them."""
+Key = tuple[str, str, str]  # kernel, format and sizes as a table beside a machine file has them
 
 
 def is_serving(line: Mapping[str, Any]) -> bool:

@@ -13,17 +13,11 @@ REACHED = 0.8
 
 
 class Wire(NamedTuple):
-    """A kind of link.
+    """A kind of link."""
 
-    Attributes:
-        name: Of the kind, such as ``nv4`` or ``pcie``.
-        bandwidth: Bytes/s of one direction on paper.
-        source: What says so.
-    """
-
-    name: str
-    bandwidth: float
-    source: str
+    name: str  # of the kind, such as `nv4` or `pcie`
+    bandwidth: float  # Bytes/s of one direction on paper
+    source: str  # what says so
 
     def number(self, per: str) -> dict[str, Any]:
         """Return the bandwidth that copies reach as a file has it."""
@@ -38,30 +32,20 @@ SOCKETS = Wire("sockets", 40e9, "what two sockets exchange is not known; the ord
 
 @dataclass(frozen=True)
 class Node:
-    """A tool's report on the devices of one node.
+    """A tool's report on the devices of one node."""
 
-    Attributes:
-        model: A device's model name; "" if the tool does not give it.
-        names: A short name for each device.
-        links: Wires between two devices, by both their numbers, the lower first.
-        port: The wire from each device to a switch, if they are joined by one.
-        parents: Where the way through the host leads from a device or a PCIe switch: the next vertex and the
-            wire to it; the last ones are joined among each other by ``between``.
-        between: The wire between sockets.
-        cards: The devices that share a PCIe switch with each network card, by the card's name.
-        memory: Bytes of a device, if the tool says.
-        tool: Name of the tool, for sources.
-    """
-
-    model: str
-    names: tuple[str, ...]
-    links: Mapping[tuple[int, int], Wire]
-    port: Wire | None
+    model: str  # a device's model name; "" if the tool does not give it
+    names: tuple[str, ...]  # a short name for each device
+    links: Mapping[tuple[int, int], Wire]  # wires between two devices, by both their numbers, the lower first
+    port: Wire | None  # the wire from each device to a switch, if they are joined by one
+    # Where the way through the host leads from a device or a PCIe switch: the next vertex and the wire to it;
+    # the last ones are joined among each other by `between`.
     parents: Mapping[str, tuple[str, Wire]]
-    between: Wire
+    between: Wire  # the wire between sockets
+    # The devices that share a PCIe switch with each network card, by the card's name.
     cards: Mapping[str, Sequence[int]] = field(default_factory=dict)
-    memory: int | None = None
-    tool: str = ""
+    memory: int | None = None  # bytes of a device, if the tool says
+    tool: str = ""  # name of the tool, for sources
 
     @property
     def own_cards(self) -> int:

@@ -8,8 +8,7 @@ from umm.machines.drafts.node import SOCKETS, Node, Wire
 from umm.numbers import parse_whole
 
 TOOL = "nvidia-smi topo -m"
-MOST_NVLINKS = 18
-"""NVLinks of the GPU that has most of them (H100 to B200); A100 has 12, V100 has 6."""
+MOST_NVLINKS = 18  # NVLinks of the GPU that has most of them (H100 to B200); A100 has 12, V100 has 6.
 
 PCIE = Wire("pcie", 31.5e9, f"{TOOL} does not say which PCIe it is; 4.0 x16 is taken")
 _ESCAPES = re.compile(r"\x1b\[[0-9;]*m")

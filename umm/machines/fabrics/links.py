@@ -14,8 +14,7 @@ from umm.machines.fabric import Ends, Fabric
 from umm.machines.kind import Kind, LinkNumbers, expect_links
 from umm.machines.quantities import Name, Table, noted, twice
 
-FASTER = 2.0
-"""How much faster the links inside groups of nearer devices are at least than those between them."""
+FASTER = 2.0  # how much faster the links inside groups of nearer devices are at least than those between them
 
 
 class Edges(Table):

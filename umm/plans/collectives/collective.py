@@ -25,17 +25,11 @@ Makespan = Callable[[Schedule], float]
 
 
 class Fastest(NamedTuple):
-    """The fastest way of a collective.
+    """The fastest way of a collective."""
 
-    Attributes:
-        name: Of the fastest.
-        schedule: The fastest; of equals the first.
-        seconds: Makespan of each by name, the fastest first.
-    """
-
-    name: str
-    schedule: Schedule
-    seconds: dict[str, float]
+    name: str  # of the fastest
+    schedule: Schedule  # the fastest; of equals the first
+    seconds: dict[str, float]  # makespan of each by name, the fastest first
 
     @property
     def verdict(self) -> str:

@@ -24,23 +24,15 @@ from umm.schedules.table.buffers import Slice
 
 
 class Turn(NamedTuple):
-    """A line of ranks along which a part of some pieces is gathered.
+    """A line of ranks along which a part of some pieces is gathered."""
 
-    Attributes:
-        origins: The ranks of the line, and for each the rank whose piece it has and the others get.
-        part: Which part of the pieces.
-        parts: Of how many.
-        first: Whether each has its own piece alone.
-        last: Whether each has all pieces then.
-        axis: Number of the axis.
-    """
-
+    # The ranks of the line, and for each the rank whose piece it has and the others get.
     origins: dict[int, int]
-    part: int
-    parts: int
-    first: bool
-    last: bool
-    axis: int
+    part: int  # which part of the pieces
+    parts: int  # of how many
+    first: bool  # whether each has its own piece alone
+    last: bool  # whether each has all pieces then
+    axis: int  # number of the axis
 
     @property
     def line(self) -> list[int]:

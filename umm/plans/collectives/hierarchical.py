@@ -46,12 +46,9 @@ from umm.schedules.table.details import ACCUMULATE, GET
 from umm.schedules.writer.builder import Builder, How
 
 CARD = PLAIN.card
-TO_ROOT = "to root"
-"""Lane of sums of the root's own share, for which those of other shares need not wait."""
-WAVES = 8
-"""Groups of nodes whose shares go into one message each inside a node, see :func:`all_reduce_in_waves`."""
-MANY = 5
-"""Nodes from which on messages are so small that what their start takes has to be hidden."""
+TO_ROOT = "to root"  # lane of sums of the root's own share, for which those of other shares need not wait
+WAVES = 8  # groups of nodes whose shares go into one message each inside a node, see `all_reduce_in_waves`
+MANY = 5  # nodes from which on messages are so small that what their start takes has to be hidden
 OF_MANY = Manner(lane="near", apart=True, flights=3, rounds=2)
 """How bytes go over more than :data:`WAVES`: two lanes for each partner in the node, three for the card."""
 IN_WAVES = replace(OF_MANY, rounds=0)

@@ -55,39 +55,28 @@ KERNELS = {
     "two-shot": "Every rank adds up its part of what the others have, then reads the other parts.",
     "multimem": "Every rank lets the switch add up its part and send the sum to all.",
 }
-LEAST_SHARE = 0.9
-"""Of the time in which bytes move, what latencies may take off at most."""
-CHUNKS = 8
-"""Parts in which what crosses nodes follows itself through a node, where it is large enough."""
+LEAST_SHARE = 0.9  # of the time in which bytes move, what latencies may take off at most
+CHUNKS = 8  # parts in which what crosses nodes follows itself through a node, where it is large enough
 PIPELINED = 4
 """The same of what goes over the two tiers inside a node, or through the ranks of one from or to a root."""
 BETWEEN = {"all-to-all": ("pairwise",), "all-reduce": ("ring", "tree", "tree-ll")}
 """Ways of collectives between nodes; of others rings."""
-LEAST_BETWEEN = 0.25
-"""What bounds take for the least charge between nodes, or between the tiers of one."""
-MOST_PARTS = 512
-"""Parts of all ranks together into which an all-reduce among nodes is cut."""
+LEAST_BETWEEN = 0.25  # what bounds take for the least charge between nodes, or between the tiers of one
+MOST_PARTS = 512  # parts of all ranks together into which an all-reduce among nodes is cut
 FLAGGED = 2.0
 """Bytes on a link for each byte by the protocol of small sizes, which sends a flag with every 4 bytes.
 
 Source: NVIDIA/nccl, src/include/device.h, ncclLLFifoLine.
 """
-LEAST_CHUNK = 2**17
-"""Bytes of a piece that are not cut again."""
+LEAST_CHUNK = 2**17  # bytes of a piece that are not cut again
 
 
 class Cut(NamedTuple):
-    """One of some parts of every piece.
+    """One of some parts of every piece."""
 
-    Attributes:
-        pieces: Of ranks, or of pairs of them.
-        part: Its number.
-        parts: How many there are.
-    """
-
-    pieces: Callable[..., Slice]
-    part: int
-    parts: int
+    pieces: Callable[..., Slice]  # of ranks, or of pairs of them
+    part: int  # its number
+    parts: int  # how many there are
 
     def __call__(self, *ranks: int) -> Slice:
         """Return the part of one piece."""
@@ -397,19 +386,12 @@ def _between(
 
 
 class Inside(NamedTuple):
-    """The part of a collective among nodes that runs inside one node.
+    """The part of a collective among nodes that runs inside one node."""
 
-    Attributes:
-        width: Bytes/s by which a rank hears from the others of its node.
-        latency: Seconds of that.
-        moved: Bytes that the schedule moves to a rank so.
-        by: Seconds that the library takes for them, by its way between nodes.
-    """
-
-    width: float
-    latency: float
-    moved: float
-    by: dict[str, float]
+    width: float  # Bytes/s by which a rank hears from the others of its node
+    latency: float  # seconds of that
+    moved: float  # bytes that the schedule moves to a rank so
+    by: dict[str, float]  # seconds that the library takes for them, by its way between nodes
 
 
 def _inside(

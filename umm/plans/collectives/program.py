@@ -25,21 +25,15 @@ class Collective:
     The buffer is a matrix of one row; for an all-to-all of a row a rank. X is given and Y comes out; an
     all-reduce works on X in place. Pieces are cut as layouts cut columns, all as large as the first but the
     last ones, which may be empty.
-
-    Attributes:
-        what: all-gather, reduce-scatter, all-reduce, all-to-all, broadcast or reduce.
-        nbytes: V as nccl-tests counts it: the whole gathered or reduced buffer, or a rank's buffer for an
-            all-to-all. At least one element is moved.
-        ranks: Number of ranks.
-        dtype: Type of the elements.
-        root: Rank that a broadcast starts from and a reduce ends at.
     """
 
-    what: str
+    what: str  # all-gather, reduce-scatter, all-reduce, all-to-all, broadcast or reduce
+    # V as nccl-tests counts it: the whole gathered or reduced buffer, or a rank's buffer for an all-to-all.
+    # At least one element is moved.
     nbytes: int
-    ranks: int
-    dtype: str = "float32"
-    root: int = 0
+    ranks: int  # number of ranks
+    dtype: str = "float32"  # type of the elements
+    root: int = 0  # rank that a broadcast starts from and a reduce ends at
 
     def __post_init__(self) -> None:
         """Refuse an impossible collective."""

@@ -19,28 +19,20 @@ from umm.schedules.schedule import Schedule
 from umm.schedules.table.buffers import Slice
 from umm.schedules.writer.builder import Builder
 
-SUMMED = "C"
-"""The one tensor of the schedules made here; each sum lies where its parts are given."""
+SUMMED = "C"  # the one tensor of the schedules made here; each sum lies where its parts are given
 MOST_COMPARED = 1024
 """Tiles by which ways are compared, the first of a layout; their owners come round many times among those."""
 
 
 class Summed(NamedTuple):
-    """How replicas are summed.
+    """How replicas are summed."""
 
-    Attributes:
-        way: The way to do collectives that takes least.
-        schedule: Its actions alone.
-        seconds: By way, what it takes at least, the least of them chose; of more than 1,024 tiles the chosen.
-        ready: Seconds before which no element of the sum is complete anywhere.
-        whole: Seconds before which no tile of the sum is complete anywhere.
-    """
-
-    way: str
-    schedule: Schedule
+    way: str  # the way to do collectives that takes least
+    schedule: Schedule  # its actions alone
+    # By way, what it takes at least, the least of them chose; of more than 1,024 tiles the chosen.
     seconds: dict[str, float]
-    ready: float
-    whole: float
+    ready: float  # seconds before which no element of the sum is complete anywhere
+    whole: float  # seconds before which no tile of the sum is complete anywhere
 
 
 def summed(what: str, layout: Layout, dtype: str, machine: Machine, lanes: int) -> Summed:

@@ -36,8 +36,7 @@ from umm.schedules.table.details import PUT
 from umm.schedules.writer.builder import Builder, How
 
 MOST_CHUNKS = 64
-MOST_OF_SEVERAL = 64
-"""Ranks among which several rings are written: each has ranks squared hops."""
+MOST_OF_SEVERAL = 64  # ranks among which several rings are written: each has ranks squared hops
 
 
 def several_rings(machine: Machine, ranks: Sequence[int], total: int) -> list[Ring]:

@@ -127,50 +127,30 @@ def tiers_of(machine: Machine, ranks: Sequence[int], total: int) -> list[list[in
 
 
 class Hop(NamedTuple):
-    """A rank passes on to its neighbour one of some equal parts of an origin's piece.
+    """A rank passes on to its neighbour one of some equal parts of an origin's piece."""
 
-    Attributes:
-        origin: Rank whose piece it is.
-        source: Rank that passes it on.
-        target: Rank that receives it.
-        way: 0 forwards, 1 backwards.
-        part: Number of the part.
-        parts: Number of equal parts.
-    """
-
-    origin: int
-    source: int
-    target: int
-    way: int
-    part: int
-    parts: int
+    origin: int  # rank whose piece it is
+    source: int  # rank that passes it on
+    target: int  # rank that receives it
+    way: int  # 0 forwards, 1 backwards
+    part: int  # number of the part
+    parts: int  # number of equal parts
 
 
 class Journey(NamedTuple):
-    """The ranks past which one of some equal parts of something goes, both ends included.
-
-    Attributes:
-        way: 0 forwards, 1 backwards.
-        part: Which part.
-        parts: Of how many.
-    """
+    """The ranks past which one of some equal parts of something goes, both ends included."""
 
     ranks: tuple[int, ...]
-    way: int
-    part: int
-    parts: int
+    way: int  # 0 forwards, 1 backwards
+    part: int  # which part
+    parts: int  # of how many
 
 
 class Ring(NamedTuple):
-    """Ranks in an order in which neighbours are near.
+    """Ranks in an order in which neighbours are near."""
 
-    Attributes:
-        order: The ranks.
-        closed: Whether the last is next to the first; False for a chain, between whose ends nothing goes.
-    """
-
-    order: tuple[int, ...]
-    closed: bool
+    order: tuple[int, ...]  # the ranks
+    closed: bool  # Whether the last is next to the first; False for a chain, between whose ends nothing goes.
 
     def steps(self, directions: int) -> Iterator[list[Hop]]:
         """Yield the hops by which each rank's piece reaches all others, those of a step together.

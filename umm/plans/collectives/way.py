@@ -14,49 +14,33 @@ from umm.schedules.table.details import GET
 from umm.schedules.writer.builder import Builder, How
 
 COLLECTIVES = ("all-gather", "reduce-scatter", "all-reduce", "all-to-all", "broadcast", "reduce")
-Piece = Callable[[int], Slice]
-"""A slice for each rank."""
-Pieces = Callable[[int, int], Slice]
-"""A slice for each pair of ranks; it lies at the first."""
+Piece = Callable[[int], Slice]  # a slice for each rank
+Pieces = Callable[[int, int], Slice]  # a slice for each pair of ranks; it lies at the first
 _Given = TypeVar("_Given")
 _Into = TypeVar("_Into")
-OWN = "own"
-"""The lane on which a rank copies and adds within its own memory."""
+OWN = "own"  # the lane on which a rank copies and adds within its own memory
 
 
 @dataclass(frozen=True)
 class Manner:
-    """How the bytes of a collective go.
+    """How the bytes of a collective go."""
 
-    Attributes:
-        directions: Both directions of a ring (2), or one.
-        means: A way to move bytes that the machine names; None for each kind's own.
-        chunks: Parts that follow each other through a chain of ranks; None chooses by size and latency.
-        lane: Lane that transfers go on; None for those of their group.
-        port: Of a ring, which lane of the group is that of its first direction; the next is the second's.
-        apart: Whether what goes to each partner has a lane of its own.
-        turns: How many such lanes partners share in turn; 0 for as many as partners.
-        charge: Bytes on the links for each byte that moves; 0 for what the machine says.
-        between: The same on cards between nodes, where levels differ.
-        card: Lane of what goes between nodes, for which a rank's other lanes need not wait.
-        flights: Messages of a rank under way between nodes, each on a lane of its own; one on ``card`` if 0.
-        rounds: Rounds of messages with all partners under way, on lanes of their own; one round if 0.
-        way: Which of its ways a library shall take; None for its own choice.
-    """
-
-    directions: int = 2
-    means: str | None = None
+    directions: int = 2  # both directions of a ring (2), or one
+    means: str | None = None  # A way to move bytes that the machine names; None for each kind's own.
+    # Parts that follow each other through a chain of ranks; None chooses by size and latency.
     chunks: int | None = None
-    lane: str | None = None
+    lane: str | None = None  # Lane that transfers go on; None for those of their group.
+    # Of a ring, which lane of the group is that of its first direction; the next is the second's.
     port: int = 0
-    apart: bool = False
-    turns: int = 0
-    charge: float = 0.0
-    between: float = 0.0
-    card: str = "card"
+    apart: bool = False  # whether what goes to each partner has a lane of its own
+    turns: int = 0  # how many such lanes partners share in turn; 0 for as many as partners
+    charge: float = 0.0  # bytes on the links for each byte that moves; 0 for what the machine says
+    between: float = 0.0  # the same on cards between nodes, where levels differ
+    card: str = "card"  # lane of what goes between nodes, for which a rank's other lanes need not wait
+    # Messages of a rank under way between nodes, each on a lane of its own; one on `card` if 0.
     flights: int = 0
-    rounds: int = 0
-    way: str | None = None
+    rounds: int = 0  # rounds of messages with all partners under way, on lanes of their own; one round if 0
+    way: str | None = None  # Which of its ways a library shall take; None for its own choice.
 
     @property
     def how(self) -> How:
@@ -107,24 +91,17 @@ class Exchange(Generic[_Given, _Into]):
     - reduce: ``given(rank)``, and ``into``, a slice at one of the ranks.
 
     ``into`` may be what is given, and is then not copied or overwritten before its time.
-
-    Attributes:
-        build: Where the actions go.
-        ranks: Any of the schedule's, in any order.
-        given: What is given.
-        into: Where it goes.
-        room: Where ranks keep running sums for others; None for temporaries, ``given`` spoils what is given.
-        zeroed: Whether into and room hold zeros, so that a rank's own part can be added while others' arrive.
-        manner: How bytes go.
     """
 
-    build: Builder
-    ranks: Sequence[int]
-    given: _Given
-    into: _Into
+    build: Builder  # where the actions go
+    ranks: Sequence[int]  # any of the schedule's, in any order
+    given: _Given  # what is given
+    into: _Into  # where it goes
+    # Where ranks keep running sums for others; None for temporaries, `given` spoils what is given.
     room: _Given | None = None
+    # Whether into and room hold zeros, so that a rank's own part can be added while others' arrive.
     zeroed: bool = False
-    manner: Manner = PLAIN
+    manner: Manner = PLAIN  # how bytes go
 
 
 Gather = Exchange[Piece, Pieces]
@@ -133,8 +110,7 @@ AllReduce = Exchange[Piece, Piece]
 AllToAll = Exchange[Pieces, Pieces]
 Broadcast = Exchange[Slice, Piece]
 Reduce = Exchange[Piece, Slice]
-Writer = Callable[[Any], None]
-"""Writes the actions of an exchange of the kind that its collective takes."""
+Writer = Callable[[Any], None]  # writes the actions of an exchange of the kind that its collective takes
 
 
 @dataclass(frozen=True)
@@ -142,25 +118,18 @@ class Way:
     """A way to do collectives. To add one is to add a file to this package with a ``WAY`` in it.
 
     A writer is an :func:`one_collective` of an :class:`Exchange`, and may be used as a part of anything.
-
-    Attributes:
-        name: What it is called.
-        summary: What it does, in one line.
-        source: Where it is described.
-        writers: By collective, what writes its actions.
-        refuses: Returns why it cannot serve these ranks of a machine, of so many in all; None if it can.
-        relays: Whether ranks keep running sums for others.
-        named: Returns the name of what it does for some ranks and bytes, if that is not always the same.
-        buckets: By collective, what writes several exchanges of the same ranks as one, with one start.
     """
 
-    name: str
-    summary: str
-    source: str
-    writers: Mapping[str, Writer]
+    name: str  # what it is called
+    summary: str  # what it does, in one line
+    source: str  # where it is described
+    writers: Mapping[str, Writer]  # by collective, what writes its actions
+    # Returns why it cannot serve these ranks of a machine, of so many in all; None if it can.
     refuses: Callable[[Machine, Sequence[int], int], str | None] = lambda machine, ranks, total: None
-    relays: bool = True
+    relays: bool = True  # whether ranks keep running sums for others
+    # Returns the name of what it does for some ranks and bytes, if that is not always the same.
     named: Callable[[Machine, str, Sequence[int], int, str | None], str] | None = None
+    # By collective, what writes several exchanges of the same ranks as one, with one start.
     buckets: Mapping[str, Callable[[Sequence[Any]], None]] = field(default_factory=dict)
 
     def write_all(self, what: str, exchanges: Sequence[Exchange[Any, Any]]) -> None:

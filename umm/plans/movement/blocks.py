@@ -23,21 +23,15 @@ MOVING = {"A": "n", "B": "m", "C": "k"}
 
 @dataclass(frozen=True, eq=False)
 class Blocks:
-    """The block of every rank; ranges are half-open, shape (ranks, 2), empty where a rank has no work.
+    """The block of every rank; ranges are half-open, shape (ranks, 2), empty where a rank has no work."""
 
-    Attributes:
-        problem: What is multiplied.
-        stationary: A, B or C, whose owners do the work.
-        ranges: Of m, n and k.
-        split: A dimension of which ranks hold several intervals, such as tokens front and back; empty if
-            there is none. The problem and the ranges count it as if those of a rank followed each other.
-        intervals: Of each rank, those it really multiplies of that dimension.
-    """
-
-    problem: Problem
-    stationary: str
-    ranges: dict[str, Ints]
+    problem: Problem  # what is multiplied
+    stationary: str  # A, B or C, whose owners do the work
+    ranges: dict[str, Ints]  # of m, n and k
+    # A dimension of which ranks hold several intervals, such as tokens front and back; empty if there is
+    # none. The problem and the ranges count it as if those of a rank followed each other.
     split: str = ""
+    # Of each rank, those it really multiplies of that dimension.
     intervals: tuple[tuple[Interval, ...], ...] = ()
 
     def of(self, matrix: str) -> Ints:
@@ -103,21 +97,13 @@ class Blocks:
 
 @dataclass(frozen=True)
 class Needed:
-    """Rectangles of one matrix that ranks multiply or make; equal ones move alike in any multiply.
+    """Rectangles of one matrix that ranks multiply or make; equal ones move alike in any multiply."""
 
-    Attributes:
-        layout: Of the matrix.
-        cuts: Of the layout: equal ones may number their tiles otherwise, where some are empty.
-        said: The rest, as a digest.
-        rects: Rows and columns of each rank, shape (ranks, 4).
-        works: Whether each rank does any work.
-    """
-
-    layout: Layout
-    cuts: object
-    said: bytes
-    rects: Ints = field(compare=False, repr=False)
-    works: Bools = field(compare=False, repr=False)
+    layout: Layout  # of the matrix
+    cuts: object  # of the layout: equal ones may number their tiles otherwise, where some are empty
+    said: bytes  # the rest, as a digest
+    rects: Ints = field(compare=False, repr=False)  # rows and columns of each rank, shape (ranks, 4)
+    works: Bools = field(compare=False, repr=False)  # whether each rank does any work
 
     @classmethod
     def of(cls, layout: Layout, rects: Ints, works: Bools) -> "Needed":

@@ -29,16 +29,12 @@ AUTO, FLAT, TWO_LEVEL, GATHERED, CHUNKS, LIBRARY = WAYS = (
     "auto", "flat", "two-level", "gathered", "chunks", "library",
 )  # fmt: skip
 """How operands and sums move; ``auto`` is flat for one multiply, and in a chain on one node."""
-AHEAD = (AUTO, FLAT)
-"""Those that a search of chains tries with prefetch depths of their own."""
-COLLECTIVES = (GATHERED, CHUNKS, LIBRARY)
-"""Those by collectives."""
+AHEAD = (AUTO, FLAT)  # those that a search of chains tries with prefetch depths of their own
+COLLECTIVES = (GATHERED, CHUNKS, LIBRARY)  # those by collectives
 MOST_CHUNKS, LEAST_OF_CHUNK = 8, 128
 """Chunks of a multiply at most, and of the dimension that is cut the least in each: a tile of a GEMM."""
-WORTH = 0.05
-"""Share by which a multiply in chunks must be faster than a whole one: its messages are smaller."""
-EXPOSED = 0.1
-"""Share of what a collective moves that is taken to be exposed, where ways are compared."""
+WORTH = 0.05  # share by which a multiply in chunks must be faster than a whole one: its messages are smaller
+EXPOSED = 0.1  # share of what a collective moves that is taken to be exposed, where ways are compared
 
 
 MAX_COMPARED_BYTES, FEW_RANKS, LANES = 2**20, 128, 2
@@ -48,17 +44,11 @@ COMPLETING = ("complete", "all-reduce", "broadcast")
 
 
 class Chosen(NamedTuple):
-    """How one multiply is done.
+    """How one multiply is done."""
 
-    Attributes:
-        stationary: The matrix that stays in place.
-        how: By collectives; None for one-sided.
-        price: What it takes then.
-    """
-
-    stationary: str
-    how: Gathered | None
-    price: Price | None
+    stationary: str  # the matrix that stays in place
+    how: Gathered | None  # By collectives; None for one-sided.
+    price: Price | None  # what it takes then
 
 
 def chosen(problem: Problem, machine: Machine, stationary: str, movement: str) -> Chosen:

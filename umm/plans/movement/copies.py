@@ -12,8 +12,7 @@ from umm.plans.movement.multiply import Gathered
 from umm.schedules.table.buffers import Slice
 from umm.schedules.writer.builder import Builder, How
 
-STREAMS = 2
-"""How many parts a rank gets at once, in turn."""
+STREAMS = 2  # how many parts a rank gets at once, in turn
 
 
 def at_ranks(

@@ -28,17 +28,11 @@ BESIDE = 6
 
 @dataclass(frozen=True)
 class Operand:
-    """A or B of a multiply as a tensor of the schedule.
+    """A or B of a multiply as a tensor of the schedule."""
 
-    Attributes:
-        matrix: A, B or C.
-        tensor: Its name there.
-        transposed: Whether it is stored transposed.
-    """
-
-    matrix: str
-    tensor: str
-    transposed: bool = False
+    matrix: str  # A, B or C
+    tensor: str  # its name there
+    transposed: bool = False  # whether it is stored transposed
 
     def stored(self, rows: Interval, cols: Interval) -> tuple[Interval, Interval]:
         """Return rows and columns of the matrix as those of the stored tensor."""

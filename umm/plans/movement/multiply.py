@@ -23,24 +23,17 @@ FSDP keeps these whole until they are summed; with room for less, multiplies wou
 
 @dataclass(frozen=True, eq=False)
 class Gathered:
-    """How one multiply is done.
+    """How one multiply is done."""
 
-    Attributes:
-        blocks: What each rank multiplies.
-        sums: How products become C.
-        chunks: Parts that follow each other: the next comes, or the last is summed, while one is multiplied.
-        along: The dimension that is cut into them: m, n or k.
-        turns: For each rank whose part it multiplies in each chunk, its own first; empty where all take the
-            same part at a time.
-        library: Whether the machine's library of collectives gathers and sums.
-    """
-
-    blocks: Blocks
-    sums: Sums
+    blocks: Blocks  # what each rank multiplies
+    sums: Sums  # how products become C
+    # Parts that follow each other: the next comes, or the last is summed, while one is multiplied.
     chunks: int
-    along: str
+    along: str  # the dimension that is cut into them: m, n or k
+    # For each rank whose part it multiplies in each chunk, its own first; empty where all take the same part
+    # at a time.
     turns: Mapping[int, Sequence[int]] = field(default_factory=dict)
-    library: bool = False
+    library: bool = False  # whether the machine's library of collectives gathers and sums
 
     @cached_property
     def collects(self) -> tuple[str, ...]:
@@ -113,17 +106,11 @@ def _turns(blocks: Blocks) -> tuple[str, dict[int, list[int]]]:
 
 @dataclass
 class Products:
-    """Where the products of multiplies that add to one tensor lie until they are summed.
+    """Where the products of multiplies that add to one tensor lie until they are summed."""
 
-    Attributes:
-        held: By rank.
-        number: How many such tensors there were before; their room alternates.
-        adds: Whether C holds something that they are added to.
-    """
-
-    held: dict[int, Slice]
-    number: int = 0
-    adds: bool = False
+    held: dict[int, Slice]  # by rank
+    number: int = 0  # how many such tensors there were before; their room alternates
+    adds: bool = False  # whether C holds something that they are added to
 
 
 def multiply_blocks(

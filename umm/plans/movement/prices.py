@@ -21,40 +21,27 @@ from umm.plans.movement.sums import Summed, Sums, size_of
 NEAR, FAR, CARD, NEAR_APART, FAR_APART = range(5)
 """How bytes go: within a node and beyond it, beyond it on a lane for that alone, and both on lanes enough."""
 IN, OUT = range(2)
-MAX_CACHED = 2048
-"""Gathers, and sums, that are remembered: many multiplies of a chain share them."""
-LARGE = 256
-"""Those of which the bytes of every pair of ranks are remembered."""
+MAX_CACHED = 2048  # gathers, and sums, that are remembered: many multiplies of a chain share them
+LARGE = 256  # those of which the bytes of every pair of ranks are remembered
 MAX_GROUPS = 64
 """Groups of ranks that are priced one by one where there are more than :data:`MAX_RANKS_IN_PAIRS` ranks."""
-MAX_RANKS_IN_PAIRS = 256
-"""Ranks up to which all pairs are priced."""
+MAX_RANKS_IN_PAIRS = 256  # ranks up to which all pairs are priced
 
 
 class Exchange(NamedTuple):
-    """An exchange: each rank gets everything that the others of its group have.
+    """An exchange: each rank gets everything that the others of its group have."""
 
-    Attributes:
-        has: Bytes that each rank has, shape (ranks in all,).
-        group: Number of the group of each rank; -1 of one that is in none.
-        gets: Who gets it; None for all of a group.
-        number: Messages that each rank gives to one other; None for one where it has any bytes.
-        near: How bytes go in a node.
-        far: How they go between nodes.
-        back: Whether the same bytes go the other way: from those who get to the owners.
-        nodes: Nodes, and ranks of a group in each, if this is a stage of an exchange by level.
-        relayed: Least bytes of a node that pass the links inside another one, by level; else 0.
-    """
-
-    has: Floats
-    group: Ints
-    gets: Bools | None = None
+    has: Floats  # bytes that each rank has, shape (ranks in all,)
+    group: Ints  # number of the group of each rank; -1 of one that is in none
+    gets: Bools | None = None  # Who gets it; None for all of a group.
+    # Messages that each rank gives to one other; None for one where it has any bytes.
     number: Floats | None = None
-    near: int = NEAR
-    far: int = FAR
-    back: bool = False
+    near: int = NEAR  # how bytes go in a node
+    far: int = FAR  # how they go between nodes
+    back: bool = False  # whether the same bytes go the other way: from those who get to the owners
+    # Nodes, and ranks of a group in each, if this is a stage of an exchange by level.
     nodes: tuple[int, int] | None = None
-    relayed: float = 0.0
+    relayed: float = 0.0  # least bytes of a node that pass the links inside another one, by level; else 0
 
     def pairs(self) -> Floats:
         """Return the bytes from rank to rank."""
@@ -113,15 +100,10 @@ def _by_level(has: Floats, nodes: Ints, apart: bool, back: bool, waves: int, fli
 
 
 class Pairs(NamedTuple):
-    """Bytes from rank to rank, each pair's as one message on the lanes of who gets them.
+    """Bytes from rank to rank, each pair's as one message on the lanes of who gets them."""
 
-    Attributes:
-        between: The bytes, shape (ranks, ranks).
-        nodes: As of an :class:`Exchange`; relayed the same.
-    """
-
-    between: Floats
-    nodes: None = None
+    between: Floats  # the bytes, shape (ranks, ranks)
+    nodes: None = None  # as of an `Exchange`; relayed the same
     relayed: float = 0.0
 
     def pairs(self) -> Floats:
@@ -144,19 +126,14 @@ Part = Exchange | Pairs
 
 @dataclass(frozen=True, eq=False)
 class Flow:
-    """Bytes and messages into and out of each rank.
+    """Bytes and messages into and out of each rank."""
 
-    Attributes:
-        nbytes: Bytes charged, shape (2, 5, ranks): into and out of each, by how they go.
-        number: Messages alike.
-        parts: What it consists of, and the factor by which bytes are charged.
-        hop: Seconds that a round of messages inside a node takes at least, where all that goes between nodes
-            has such a round before it, or after it; else 0.
-    """
-
-    nbytes: Floats
-    number: Floats
+    nbytes: Floats  # bytes charged, shape (2, 5, ranks): into and out of each, by how they go
+    number: Floats  # messages alike
+    # What it consists of, and the factor by which bytes are charged.
     parts: tuple[tuple[Part, float], ...] = ()
+    # Seconds that a round of messages inside a node takes at least, where all that goes between nodes has
+    # such a round before it, or after it; else 0.
     hop: float = 0.0
 
     @classmethod
@@ -237,25 +214,15 @@ def _pairs_of(flow: Flow) -> Floats:
 
 @dataclass(frozen=True, eq=False)
 class Price:
-    """Gemms and transfers of a multiply; copies and adds within a rank are left out.
+    """Gemms and transfers of a multiply; copies and adds within a rank are left out."""
 
-    Attributes:
-        gemms: Seconds of each rank's gemms.
-        gathered: What is gathered of each operand.
-        adds: What its sums add.
-        own: Of those what is added to what each rank owns, or on the way there.
-        copied: What of sums is copied to their other replicas.
-        payload: Bytes of A, B and C that reach the rank that gets most of each, those that move.
-        transfers: For A, B and C the most transfers of a rank, about.
-    """
-
-    gemms: Floats
-    gathered: dict[str, Flow]
-    adds: Flow
-    own: Flow
-    copied: Flow
-    payload: dict[str, int]
-    transfers: dict[str, int]
+    gemms: Floats  # seconds of each rank's gemms
+    gathered: dict[str, Flow]  # what is gathered of each operand
+    adds: Flow  # what its sums add
+    own: Flow  # of those what is added to what each rank owns, or on the way there
+    copied: Flow  # what of sums is copied to their other replicas
+    payload: dict[str, int]  # bytes of A, B and C that reach the rank that gets most of each, those that move
+    transfers: dict[str, int]  # for A, B and C the most transfers of a rank, about
 
 
 def price_of(how: Gathered, machine: Machine) -> Price:
@@ -475,17 +442,11 @@ def groups_of_rows(group: Summed) -> list[tuple[tuple[int, ...], list[int]]]:
 
 
 class Ends(NamedTuple):
-    """Rates and latencies of the links at each rank.
+    """Rates and latencies of the links at each rank."""
 
-    Attributes:
-        rates: Bytes/s into and out of each rank from its node and from others, shape (2, 2, ranks).
-        inverse: Seconds that a byte takes by itself at least, within a node and beyond it.
-        latency: Seconds before a message's bytes flow at least, alike.
-    """
-
-    rates: Floats
-    inverse: tuple[float, float]
-    latency: tuple[float, float]
+    rates: Floats  # Bytes/s into and out of each rank from its node and from others, shape (2, 2, ranks)
+    inverse: tuple[float, float]  # seconds that a byte takes by itself at least, within a node and beyond it
+    latency: tuple[float, float]  # seconds before a message's bytes flow at least, alike
 
 
 @lru_cache(maxsize=16)

@@ -28,8 +28,7 @@ from umm.schedules.writer.builder import Builder
 
 FLYING = Manner(flights=OF_MANY.flights)
 """How products go that are summed over copies: ranks that do not keep step would share cards one by one."""
-FLYING_BACK = replace(FLYING, card="copies")
-"""How such sums come back by level."""
+FLYING_BACK = replace(FLYING, card="copies")  # how such sums come back by level
 ADDING = replace(OF_MANY.across, lane="sums")
 """How products of one rank in each node go: what multiplies gather there need not wait."""
 COPYING = replace(OF_MANY.across, lane="copies")
@@ -37,32 +36,20 @@ COPYING = replace(OF_MANY.across, lane="copies")
 
 
 class Summed(NamedTuple):
-    """Ranks whose products of the same rows and columns of C are added up, and are kept among them.
+    """Ranks whose products of the same rows and columns of C are added up, and are kept among them."""
 
-    Attributes:
-        ranks: The ranks, ascending.
-        own: Rows and columns of what each of them owns of the sum, shape (ranks, 4).
-        copies: How many of them own the same: replicas of C.
-        number: Which of those each rank is.
-    """
-
-    ranks: list[int]
-    own: Ints
-    copies: int
-    number: Ints
+    ranks: list[int]  # the ranks, ascending
+    own: Ints  # rows and columns of what each of them owns of the sum, shape (ranks, 4)
+    copies: int  # how many of them own the same: replicas of C
+    number: Ints  # which of those each rank is
 
 
 @dataclass(frozen=True, eq=False)
 class Sums:
-    """The sums of a multiply.
+    """The sums of a multiply."""
 
-    Attributes:
-        groups: Those who add up.
-        in_place: Whether each product is the tile of C that its rank owns.
-    """
-
-    groups: tuple[Summed, ...]
-    in_place: bool
+    groups: tuple[Summed, ...]  # those who add up
+    in_place: bool  # whether each product is the tile of C that its rank owns
 
     @property
     def adds(self) -> bool:
@@ -162,19 +149,12 @@ def add_up(
 
 
 class Part(NamedTuple):
-    """One tensor's share of a bucket.
+    """One tensor's share of a bucket."""
 
-    Attributes:
-        group: Who adds up.
-        product: What each rank has to add.
-        targets: The slice of the sum that each rank owns.
-        adds: Whether that holds something to which the sum is added.
-    """
-
-    group: Summed
-    product: Mapping[int, Slice]
-    targets: Mapping[int, Slice]
-    adds: bool
+    group: Summed  # who adds up
+    product: Mapping[int, Slice]  # what each rank has to add
+    targets: Mapping[int, Slice]  # the slice of the sum that each rank owns
+    adds: bool  # whether that holds something to which the sum is added
 
 
 def add_up_together(build: Builder, parts: Sequence[Part]) -> None:

@@ -17,25 +17,15 @@ from umm.schedules.table.details import GET
 
 @dataclass(frozen=True, eq=False)
 class Fetches:
-    """The gets of A, then those of B, each in the order of the op list; a get is known by its place there.
+    """The gets of A, then those of B, each in the order of the op list; a get is known by its place there."""
 
-    Attributes:
-        count: Number of ops, N.
-        op: The op of each get.
-        of_b: Whether a get moves B.
-        whole: Whether it moves the whole tile.
-        number: Number of each get among the rank's gets of this operand.
-        remote: The reads of tiles that are not the rank's own, ascending.
-        served_by: The get that serves each of them.
-    """
-
-    count: int
-    op: Ints
-    of_b: Bools
-    whole: Bools
-    number: Ints
-    remote: Ints
-    served_by: Ints
+    count: int  # number of ops, N
+    op: Ints  # the op of each get
+    of_b: Bools  # whether a get moves B
+    whole: Bools  # whether it moves the whole tile
+    number: Ints  # number of each get among the rank's gets of this operand
+    remote: Ints  # the reads of tiles that are not the rank's own, ascending
+    served_by: Ints  # the get that serves each of them
 
     def of(self, operand: int) -> slice:
         """Return the places of the gets of A (0) or B (1)."""

@@ -24,10 +24,8 @@ from umm.units import counted, format_bytes
 ops_in_c = in_c("umm.plans.multiply._plan", "ops")
 
 MOST_OPS = 5 * 10**7
-MANY_OPS = 10**6
-"""Beyond these it is asked whether there is memory for them, and noted how much they take."""
-BYTES_OF_OP = 2000
-"""What an op's actions take while a schedule is made: of 262,144 ops on cyclic:1x1, 600 MB."""
+MANY_OPS = 10**6  # beyond these it is asked whether there is memory for them, and noted how much they take
+BYTES_OF_OP = 2000  # what an op's actions take while a schedule is made: of 262,144 ops on cyclic:1x1, 600 MB
 OFFSETS = ("none", "index", "rotate", "last")
 
 
@@ -52,19 +50,13 @@ class Op(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class Axis:
-    """One dimension cut at the edges of the two matrices that share it.
+    """One dimension cut at the edges of the two matrices that share it."""
 
-    Attributes:
-        edges: Global index where each segment starts, and the end; no segment is empty.
-        first: Tile row or column of the first matrix (A for m and k, B for n) that holds a segment.
-        second: The same for the second matrix (C for m and n, B for k).
-        starts: For the first matrix, the second, and the shares of the dimension: the segment where each tile
-            row or column, or share, starts, and the number of segments.
-    """
-
-    edges: Ints
-    first: Ints
-    second: Ints
+    edges: Ints  # global index where each segment starts, and the end; no segment is empty
+    first: Ints  # tile row or column of the first matrix (A for m and k, B for n) that holds a segment
+    second: Ints  # the same for the second matrix (C for m and n, B for k)
+    # For the first matrix, the second, and the shares of the dimension: the segment where each tile row or
+    # column, or share, starts, and the number of segments.
     starts: tuple[Ints, Ints, Ints]
 
     @cached_property
@@ -85,23 +77,15 @@ class Axis:
 
 @dataclass(frozen=True, eq=False)
 class OpList(Sequence[Op]):
-    """The ops of some or all ranks, each rank's in execution order, ranks ascending.
+    """The ops of some or all ranks, each rank's in execution order, ranks ascending."""
 
-    Attributes:
-        problem: What is multiplied.
-        stationary: The matrix whose owners do the work: A, B or C.
-        rank: Rank of each op.
-        m_segment: Segment of m of each op; n_segment and k_segment the same.
-        m_axis: The segments of m, cut where A's and C's rows are; n_axis and k_axis the same.
-    """
-
-    problem: Problem
-    stationary: str
-    rank: Ints
-    m_segment: Ints
+    problem: Problem  # what is multiplied
+    stationary: str  # The matrix whose owners do the work: A, B or C.
+    rank: Ints  # rank of each op
+    m_segment: Ints  # segment of m of each op; n_segment and k_segment the same
     n_segment: Ints
     k_segment: Ints
-    m_axis: Axis
+    m_axis: Axis  # the segments of m, cut where A's and C's rows are; n_axis and k_axis the same
     n_axis: Axis
     k_axis: Axis
 

@@ -23,15 +23,10 @@ def _option(default: Any, sets: str, words: Callable[[Any], str], **more: Any) -
 
 
 class Final(NamedTuple):
-    """How the replicas of C end.
+    """How the replicas of C end."""
 
-    Attributes:
-        words: For a list of choices; empty where it goes without saying.
-        delivers: Where C is complete; only endings that deliver the same can be compared.
-    """
-
-    words: str
-    delivers: str
+    words: str  # for a list of choices; empty where it goes without saying
+    delivers: str  # where C is complete; only endings that deliver the same can be compared
 
 
 EVERY, ORIGIN, PARTS = "every replica", "replica 0", "a part of its rows in each"
@@ -45,8 +40,7 @@ FINALS = {
 """What becomes of a replicated C. ``complete`` is whichever of the two ways to do so takes less, and a
 schedule's options name that one."""
 COMPLETE = "complete"
-COMPLETING = ("all-reduce", "broadcast")
-"""The two ways by which every replica ends complete."""
+COMPLETING = ("all-reduce", "broadcast")  # the two ways by which every replica ends complete
 
 
 def delivers(final: str) -> str:

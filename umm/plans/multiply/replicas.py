@@ -22,10 +22,8 @@ from umm.schedules.table.resources import Platform, platform
 from umm.schedules.table.table import Amounts
 from umm.schedules.writer.assembly import Rows, no_data
 
-COLLECTIVES = ("all-reduce", "reduce-scatter")
-"""Finals that are collectives."""
-_OF_BARRIER = np.array([[-1], [-1], [-1], [-1], [0]], dtype=np.int64)
-"""The numbers of a barrier."""
+COLLECTIVES = ("all-reduce", "reduce-scatter")  # finals that are collectives
+_OF_BARRIER = np.array([[-1], [-1], [-1], [-1], [0]], dtype=np.int64)  # the numbers of a barrier
 _BARRIERS, _NO_SECONDS = np.array([BARRIER], dtype=np.int8), np.zeros(1)
 
 
@@ -46,20 +44,13 @@ def ended_as(layout: Layout, dtype: str, machine: Machine, options: Options) -> 
 
 @dataclass(frozen=True, eq=False)
 class Ending:
-    """How the replicas of C are summed; the same for every problem with this C.
+    """How the replicas of C are summed; the same for every problem with this C."""
 
-    Attributes:
-        options: The options, with the ending named.
-        shared: What the schedules share, with the lanes of that sum.
-        chosen: The choices as plain values, with the way of the collective if there is one.
-        collective: The schedule of the collective; None if it is none.
-        sums: Its actions, which wait for the barrier before them where ``after`` is −1, else for each other.
-    """
-
-    options: Options
-    shared: Platform
-    chosen: Mapping[str, Any]
-    collective: Schedule | None
+    options: Options  # the options, with the ending named
+    shared: Platform  # what the schedules share, with the lanes of that sum
+    chosen: Mapping[str, Any]  # the choices as plain values, with the way of the collective if there is one
+    collective: Schedule | None  # The schedule of the collective; None if it is none.
+    # Its actions, which wait for the barrier before them where `after` is −1, else for each other.
     sums: Rows | None
 
     def joined(self, rows: Rows, problem: Problem) -> list[Rows]:
@@ -203,28 +194,17 @@ def _replica_traffic(
 
 @dataclass(frozen=True, eq=False)
 class _Transfers:
-    """Transfers between the replicas of C after a barrier; the same for every problem with this C.
+    """Transfers between the replicas of C after a barrier; the same for every problem with this C."""
 
-    Attributes:
-        layout: The layout of C.
-        number: Number of each transfer among those of its rank.
-        target: Tile each is written to, of all replicas of C, row-major; source the same.
-        kind: The kinds of the barrier and the transfers.
-        numbers: Their numbers, except the lanes of transfers; see :class:`Rows`.
-        waits: How many actions each waits for, except the barrier.
-        seconds: None of them takes any.
-        payload: Bytes that each moves, 0 for the barrier.
-    """
-
-    layout: Layout
-    number: Ints
-    target: Ints
+    layout: Layout  # the layout of C
+    number: Ints  # number of each transfer among those of its rank
+    target: Ints  # tile each is written to, of all replicas of C, row-major; source the same
     source: Ints
-    kind: NDArray[np.int8]
-    numbers: Ints
-    waits: Ints
-    seconds: Floats
-    payload: Ints
+    kind: NDArray[np.int8]  # the kinds of the barrier and the transfers
+    numbers: Ints  # their numbers, except the lanes of transfers; see `Rows`
+    waits: Ints  # how many actions each waits for, except the barrier
+    seconds: Floats  # none of them takes any
+    payload: Ints  # bytes that each moves, 0 for the barrier
 
     def fill(self, problem: Problem, details: Details, first: int) -> Buffers:
         """Write the operands of the transfers; see :class:`Rows`."""

@@ -15,28 +15,17 @@ plan_in_c = in_c("umm.plans.multiply._plan", "plan")
 
 @dataclass(frozen=True, eq=False)
 class OpRows:
-    """The actions of an op list: their rows in the table, and the rows each waits for.
+    """The actions of an op list: their rows in the table, and the rows each waits for."""
 
-    Attributes:
-        kind: Kind of each row.
-        numbers: Rank, lane, src and dst of each, and zeros for its bytes.
-        waits: How many rows each one waits for; ``after`` has them, one row's after another's.
-        gemm_row: Row of each op's gemm.
-        a_gets: How many gets are of A.
-        get_row: Row of each get, those of A first.
-        elements: How many each get moves.
-        update_op: The ops whose update of C goes through a pool slot, ``update_row`` the accumulate of each.
-    """
-
-    kind: NDArray[np.int8]
-    numbers: Ints
-    waits: Ints
+    kind: NDArray[np.int8]  # kind of each row
+    numbers: Ints  # rank, lane, src and dst of each, and zeros for its bytes
+    waits: Ints  # how many rows each one waits for; `after` has them, one row's after another's
     after: Ints
-    gemm_row: Ints
-    a_gets: int
-    get_row: Ints
-    elements: Ints
-    update_op: Ints
+    gemm_row: Ints  # row of each op's gemm
+    a_gets: int  # how many gets are of A
+    get_row: Ints  # row of each get, those of A first
+    elements: Ints  # how many each get moves
+    update_op: Ints  # the ops whose update of C goes through a pool slot, `update_row` the accumulate of each
     update_row: Ints
 
 

@@ -13,8 +13,7 @@ from umm.plans.collectives.library import BY_LIBRARY
 from umm.plans.redistribution.ways import GETS, RELAYS, lowered, program, ways_of
 from umm.program.problem import MATRICES, Problem
 
-ROWS = "a=row,b=row,c=row"
-"""Where operands are taken to be where nothing is said."""
+ROWS = "a=row,b=row,c=row"  # where operands are taken to be where nothing is said
 MOST_RANKS = 16
 WHOLE, LESS = "broadcast", ("reduce", "reduce-scatter")
 """Endings that leave every replica complete are one here; those that leave less are not."""
@@ -34,28 +33,18 @@ def moves(problem: Problem) -> list[str]:
 
 
 class Move(NamedTuple):
-    """The fastest way to move a matrix from one layout to another, and its seconds.
+    """The fastest way to move a matrix from one layout to another, and its seconds."""
 
-    Attributes:
-        way: The fastest way.
-        seconds: How long it takes alone, by simulation.
-    """
-
-    way: str
-    seconds: float
+    way: str  # the fastest way
+    seconds: float  # how long it takes alone, by simulation
 
 
 @dataclass(frozen=True)
 class _Mover:
-    """A machine for who only copies: machines that differ in numbers of multiplies are one.
+    """A machine for who only copies: machines that differ in numbers of multiplies are one."""
 
-    Attributes:
-        sha: Of the other numbers.
-        machine: One of them.
-    """
-
-    sha: str
-    machine: Machine = field(compare=False)
+    sha: str  # of the other numbers
+    machine: Machine = field(compare=False)  # one of them
 
 
 @lru_cache(maxsize=64)

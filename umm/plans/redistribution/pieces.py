@@ -15,20 +15,14 @@ from umm.schedules.table.details import GET
 from umm.schedules.writer.assembly import Room
 from umm.schedules.writer.builder import Builder, How
 
-OWN = "own"
-"""The lane on which a rank copies within its own memory."""
+OWN = "own"  # the lane on which a rank copies within its own memory
 
 
 class Piece(NamedTuple):
-    """A rectangle that lies in one tile of the source and in one of the target.
+    """A rectangle that lies in one tile of the source and in one of the target."""
 
-    Attributes:
-        held: Where it lies, by rank: in each replica of the source.
-        wanted: Where it shall lie, by rank: in each replica of the target.
-    """
-
-    held: dict[int, Slice]
-    wanted: dict[int, Slice]
+    held: dict[int, Slice]  # where it lies, by rank: in each replica of the source
+    wanted: dict[int, Slice]  # where it shall lie, by rank: in each replica of the target
 
     @property
     def shape(self) -> tuple[int, int]:

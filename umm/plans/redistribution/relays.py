@@ -17,12 +17,9 @@ from umm.schedules.table.buffers import Slices
 from umm.schedules.table.details import GET, PUT
 from umm.schedules.writer.builder import Builder, How
 
-PARTS = 16
-"""Parts of what the rank that lacks most is to get; relays pass on part by part."""
-MOST_ORDERED = 2000
-"""Pieces with one source and one target each that a plan puts in order."""
-MOST_WORK = 2_000_000
-"""Pairs of ranks that a plan may look at, which takes some seconds."""
+PARTS = 16  # parts of what the rank that lacks most is to get; relays pass on part by part
+MOST_ORDERED = 2000  # pieces with one source and one target each that a plan puts in order
+MOST_WORK = 2_000_000  # pairs of ranks that a plan may look at, which takes some seconds
 MIN_PAIRS = 16
 """Pairs of ranks that are kept between two looks at a part: of more, NumPy's work is more than its calls."""
 MAX_CACHED = 64
@@ -31,47 +28,27 @@ _kept: dict[bytes, list["Move"]] = {}
 
 
 class Move(NamedTuple):
-    """A part on its way from one rank to another.
+    """A part on its way from one rank to another."""
 
-    Attributes:
-        start: Estimated seconds.
-        arrival: Likewise.
-        part: Its number.
-        source: Rank that has it.
-        target: Rank that lacks it.
-        put: Whether the source acts; else the target gets it.
-        lane: Number of the lane of the rank that acts.
-    """
-
-    start: float
-    arrival: float
-    part: int
-    source: int
-    target: int
-    put: bool
-    lane: int
+    start: float  # estimated seconds
+    arrival: float  # the same
+    part: int  # its number
+    source: int  # rank that has it
+    target: int  # rank that lacks it
+    put: bool  # whether the source acts; else the target gets it
+    lane: int  # number of the lane of the rank that acts
 
 
 class _Pairs(NamedTuple):
-    """Who may give a part to whom; rows are ranks that have it, columns ranks that lack it.
+    """Who may give a part to whom; rows are ranks that have it, columns ranks that lack it."""
 
-    Attributes:
-        sources: The ranks that have it.
-        targets: The ranks that lack it.
-        there: When each source has it.
-        routes: The links of each pair.
-        latency: Seconds of each pair.
-        spent: Seconds of the part on each of the links.
-        distance: Ranks from a source to a target.
-    """
-
-    sources: Ints
-    targets: Ints
-    there: Floats
-    routes: Ints
-    latency: Floats
-    spent: Floats
-    distance: Ints
+    sources: Ints  # the ranks that have it
+    targets: Ints  # the ranks that lack it
+    there: Floats  # when each source has it
+    routes: Ints  # the links of each pair
+    latency: Floats  # seconds of each pair
+    spent: Floats  # seconds of the part on each of the links
+    distance: Ints  # ranks from a source to a target
 
 
 def planning_work(pieces: list[Piece]) -> int:

@@ -34,8 +34,7 @@ from umm.schedules.table.buffers import Slice
 from umm.schedules.writer.builder import Builder
 
 Fused = Attention | AttentionGrad
-KEYS = ("attention", "all")
-"""The pool slots of keys that ranks of several nodes gather together."""
+KEYS = ("attention", "all")  # the pool slots of keys that ranks of several nodes gather together
 FLOAT32 = 4
 """Bytes of an element of partial results that a ring keeps from step to step.
 
@@ -49,25 +48,15 @@ Of its five products the scores and their gradient, which all need, count to the
 
 
 class Job(NamedTuple):
-    """The queries of a tile that a rank attends for.
+    """The queries of a tile that a rank attends for."""
 
-    Attributes:
-        rank: Who attends.
-        rows: The queries.
-        cols: Their columns, whole heads.
-        wide: The columns of the result, or of its gradient by queries, whole heads too.
-        own: Those of heads that start in the tile; of a cut head, one job has the gradients by keys.
-        target: The tile of the result.
-        replica: Which replica of the result it is of.
-    """
-
-    rank: int
-    rows: Interval
-    cols: Interval
-    wide: Interval
-    own: Interval
-    target: Slice
-    replica: int
+    rank: int  # who attends
+    rows: Interval  # the queries
+    cols: Interval  # their columns, whole heads
+    wide: Interval  # the columns of the result, or of its gradient by queries, whole heads too
+    own: Interval  # those of heads that start in the tile; of a cut head, one job has the gradients by keys
+    target: Slice  # the tile of the result
+    replica: int  # which replica of the result it is of
 
 
 @write.register
@@ -745,17 +734,11 @@ def _overlapping(spans: Iterable[tuple[Interval, int]]) -> list[tuple[Interval, 
 
 
 class Ring(NamedTuple):
-    """Ranks that hand keys round: the owners of the rows of some columns, in their order.
+    """Ranks that hand keys round: the owners of the rows of some columns, in their order."""
 
-    Attributes:
-        ranks: By each rank the ring it is in.
-        places: By each rank its place in that.
-        tiles: By rank the tiles of the keys that it owns.
-    """
-
-    ranks: dict[int, tuple[int, ...]]
-    places: dict[int, int]
-    tiles: dict[int, list[tuple[int, int]]]
+    ranks: dict[int, tuple[int, ...]]  # by each rank the ring it is in
+    places: dict[int, int]  # by each rank its place in that
+    tiles: dict[int, list[tuple[int, int]]]  # by rank the tiles of the keys that it owns
 
     def of(self, ranks: Collection[int]) -> "Ring":
         """Return the rings of some ranks."""

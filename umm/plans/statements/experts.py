@@ -35,27 +35,21 @@ from umm.schedules.table.buffers import Slice
 from umm.schedules.writer.builder import Builder, How
 
 Region = tuple[Interval, Interval]
-Rows = tuple[Interval, ...]
-"""Routed rows in ranges that do not overlap."""
-Key = tuple[Rows, int]
-"""Rows that some ranks have, and a number for each that has partial sums of them."""
-Of = dict[str, Any]
-"""Parameters of a function that say which rows."""
-GATES, GATE_LANES = "gates", 4
-"""Lanes of what is done with gates."""
+Rows = tuple[Interval, ...]  # routed rows in ranges that do not overlap
+Key = tuple[Rows, int]  # rows that some ranks have, and a number for each that has partial sums of them
+Of = dict[str, Any]  # parameters of a function that say which rows
+GATES, GATE_LANES = "gates", 4  # lanes of what is done with gates
 SMALL_LANES, DIRECT_LANES = 6, 64
 """Small messages of a rank that are under way at once; those of a kernel for low latency, all of whose blocks
 send."""
 NETWORK = "network"
 """The lane of what relays get and send, and of other messages to a place in another node: network cards need
 no copy engine."""
-INSIDE = "rows"
-"""Lanes of messages inside a node where a device has more links than copy engines."""
+INSIDE = "rows"  # lanes of messages inside a node where a device has more links than copy engines
 PACKING, UNPACKING = "packing", "unpacking"
 """Lanes of the passes before tokens and sums leave, and after they arrive: kernels of communication run on
 a stream of their own, so what is multiplied next does not wait for them; both take of the device."""
-LAST = 2**30
-"""The phase of what is sent inside a node."""
+LAST = 2**30  # the phase of what is sent inside a node
 AT_ONCE, LEAST_PART = 8, 2**20
 """Messages that pass a relay one behind another, and bytes below which none is cut further."""
 
@@ -309,31 +303,18 @@ class _Passes:
 
 
 class _Packing(NamedTuple):
-    """How the tokens of a statement are moved to ranks that have routed rows of them.
+    """How the tokens of a statement are moved to ranks that have routed rows of them."""
 
-    Attributes:
-        build: Where the actions go.
-        moves: Where moving them goes.
-        moved: What passes over memory take.
-        relays: By which they go between nodes, if so.
-        lane: Of what is computed.
-        name: The tensor of tokens.
-        packed_as: The tensor whose rows are packed tokens.
-        number: Of the rows that need them, for their room.
-        part: Of its rank's rows; earlier parts are moved first.
-        direct: Whether one kernel for low latency moves them.
-    """
-
-    build: Builder
-    moves: _Moves
-    moved: _Passes
-    relays: _Relays | None
-    lane: str
-    name: str
-    packed_as: str
-    number: int
-    part: int
-    direct: bool
+    build: Builder  # where the actions go
+    moves: _Moves  # where moving them goes
+    moved: _Passes  # what passes over memory take
+    relays: _Relays | None  # by which they go between nodes, if so
+    lane: str  # of what is computed
+    name: str  # the tensor of tokens
+    packed_as: str  # the tensor whose rows are packed tokens
+    number: int  # of the rows that need them, for their room
+    part: int  # of its rank's rows; earlier parts are moved first
+    direct: bool  # whether one kernel for low latency moves them
 
     def tokens(self, rank: int, cols: Interval, parameters: Of) -> tuple[Slice, bool]:
         """Return the tokens of some routed rows in a rank's memory, and whether they are packed.
@@ -698,23 +679,14 @@ def _sets(sets: Iterable[Rows]) -> str:
 
 
 class _Sending(NamedTuple):
-    """How the sums of a tile of tokens are moved to its owner.
+    """How the sums of a tile of tokens are moved to its owner."""
 
-    Attributes:
-        build: Where the actions go.
-        statement: The combine.
-        moves: Where moving them goes.
-        moved: What passes over memory take.
-        number: Of the tile, for its room.
-        numbers: Of sources with the same rows.
-    """
-
-    build: Builder
-    statement: Combine
-    moves: _Moves
-    moved: _Passes
-    number: int
-    numbers: Mapping[Slice, int]
+    build: Builder  # where the actions go
+    statement: Combine  # the combine
+    moves: _Moves  # where moving them goes
+    moved: _Passes  # what passes over memory take
+    number: int  # of the tile, for its room
+    numbers: Mapping[Slice, int]  # of sources with the same rows
 
     def add(
         self,

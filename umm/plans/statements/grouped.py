@@ -36,21 +36,15 @@ from umm.schedules.writer.builder import Builder
 Region = tuple[Interval, Interval]
 
 
-ACROSS = "across"
-"""Lane of products that are added to sums in other nodes."""
+ACROSS = "across"  # lane of products that are added to sums in other nodes
 
 
 class Job(NamedTuple):
-    """Parts that a rank multiplies for one replica of the product, in one kernel.
-
-    Attributes:
-        replica: Of the product.
-        parts: An expert each.
-    """
+    """Parts that a rank multiplies for one replica of the product, in one kernel."""
 
     rank: int
-    replica: int
-    parts: tuple[Part, ...]
+    replica: int  # of the product
+    parts: tuple[Part, ...]  # an expert each
 
 
 @write.register

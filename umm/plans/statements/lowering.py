@@ -15,25 +15,17 @@ Partial = dict[str, list[tuple[int, Slice]]]
 
 
 class Context(NamedTuple):
-    """Where a statement stands in a plan.
+    """Where a statement stands in a plan."""
 
-    Attributes:
-        asked: How the chain is asked to be done.
-        step: The step that does it.
-        before: The statement that is written before it.
-        written: Tensors that earlier statements have written, so that they are not zero.
-        combined: Products that only sums of each token's rows read, so that these may add up partial ones.
-        partial: Where ranks keep those, by the name of the product.
-        unsummed: Gets what it writes if replicas of that keep partial sums, which the next multiply that adds
-            to it sums with its own; None where it does not.
-    """
-
-    asked: Asked
-    step: Do
-    before: Statement | None
-    written: Collection[str]
+    asked: Asked  # how the chain is asked to be done
+    step: Do  # the step that does it
+    before: Statement | None  # the statement that is written before it
+    written: Collection[str]  # tensors that earlier statements have written, so that they are not zero
+    # Products that only sums of each token's rows read, so that these may add up partial ones.
     combined: Collection[str]
-    partial: Partial
+    partial: Partial  # where ranks keep those, by the name of the product
+    # Gets what it writes if replicas of that keep partial sums, which the next multiply that adds to it sums
+    # with its own; None where it does not.
     unsummed: set[str] | None = None
 
 

@@ -233,19 +233,12 @@ def _spans(build: Builder, known: Function, piece: Slice, tensor: str) -> bool:
 
 
 class _Part(NamedTuple):
-    """Part of the output that the owner of a piece of the first operand computes.
+    """Part of the output that the owner of a piece of the first operand computes."""
 
-    Attributes:
-        piece: Some lines of the first read.
-        rows: The rows of the result.
-        targets: Tiles of the result, cut to what is made of them.
-        whole: Whether the piece has all lines, so that nothing is added.
-    """
-
-    piece: Slice
-    rows: Interval
-    targets: list[Slice]
-    whole: bool
+    piece: Slice  # some lines of the first read
+    rows: Interval  # the rows of the result
+    targets: list[Slice]  # tiles of the result, cut to what is made of them
+    whole: bool  # whether the piece has all lines, so that nothing is added
 
     @property
     def local(self) -> bool:

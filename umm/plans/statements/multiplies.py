@@ -29,8 +29,7 @@ from umm.schedules.table.table import Data
 from umm.schedules.writer.builder import Builder
 
 Region = tuple[Interval, Interval]
-Place = tuple[int, int, int, int, int]
-"""A rank, and the rows and columns of its tile, each half-open."""
+Place = tuple[int, int, int, int, int]  # a rank, and the rows and columns of its tile, each half-open
 COLUMNS = ("kind", "rank", "lane", "src", "dst", "nbytes", "seconds")
 """What a schedule has of each action beside its waits and details."""
 MAX_CACHED_RANKS = 16
@@ -38,27 +37,16 @@ MAX_CACHED_RANKS = 16
 
 
 class Product(NamedTuple):
-    """One gemm of a batch.
+    """One gemm of a batch."""
 
-    Attributes:
-        rank: Who multiplies.
-        tile: The tile of the output that it writes to; replica the same.
-        replica: See tile.
-        out: What it writes: rows and columns.
-        factors: What it reads of a and of b.
-        members: How many members it multiplies.
-        groups: How many of them share one of out, of a and of b.
-        beta: Factor of what out holds.
-    """
-
-    rank: int
-    tile: Tile
-    replica: int
-    out: Region
-    factors: tuple[Region, Region]
-    members: int
-    groups: tuple[int, int, int]
-    beta: float
+    rank: int  # who multiplies
+    tile: Tile  # the tile of the output that it writes to; replica the same
+    replica: int  # see tile
+    out: Region  # what it writes: rows and columns
+    factors: tuple[Region, Region]  # what it reads of a and of b
+    members: int  # how many members it multiplies
+    groups: tuple[int, int, int]  # how many of them share one of out, of a and of b
+    beta: float  # factor of what out holds
 
 
 def write_batch(build: Builder, statement: Multiply) -> None:

@@ -25,30 +25,19 @@ from umm.schedules.writer.builder import Builder
 CHUNK = {False: 256, True: 64}
 """Tokens that kernels take together: without a delta as mamba_ssm does by default, with one as
 flash-linear-attention does."""
-KERNELS = 5
-"""Launches of a scan over prompts: Triton kernels of mamba_ssm's ssd_combined.py, forward."""
+KERNELS = 5  # Launches of a scan over prompts: Triton kernels of mamba_ssm's ssd_combined.py, forward.
 
 
 class Job(NamedTuple):
-    """Some tokens and heads that a rank scans: whole sequences together, or a part of one.
+    """Some tokens and heads that a rank scans: whole sequences together, or a part of one."""
 
-    Attributes:
-        rank: Who scans.
-        rows: Its tokens, in global indices.
-        heads: Heads of values, all or some of a tile's.
-        cols: Columns of these heads by letter.
-        target: The tile.
-        replica: Which replica of the tile's tensor it is of.
-        cut: Whether the sequence begins before, and whether it goes on after these tokens.
-    """
-
-    rank: int
-    rows: Interval
-    heads: Interval
-    cols: dict[str, Interval]
-    target: Slice
-    replica: int
-    cut: tuple[bool, bool]
+    rank: int  # who scans
+    rows: Interval  # its tokens, in global indices
+    heads: Interval  # heads of values, all or some of a tile's
+    cols: dict[str, Interval]  # columns of these heads by letter
+    target: Slice  # the tile
+    replica: int  # which replica of the tile's tensor it is of
+    cut: tuple[bool, bool]  # whether the sequence begins before, and whether it goes on after these tokens
 
 
 @write.register

@@ -21,10 +21,8 @@ from umm.program.statements.sparse import Sparse, SparseAttention, SparseAttenti
 from umm.schedules.table.buffers import Slice
 from umm.schedules.writer.builder import Builder
 
-KERNELS = 3
-"""Launches: scores, the choice, attention; backward scores, attention, the indexer."""
-_SCORE = 4
-"""Bytes of a score, in float32."""
+KERNELS = 3  # launches: scores, the choice, attention; backward scores, attention, the indexer
+_SCORE = 4  # bytes of a score, in float32
 
 
 @write.register

@@ -25,15 +25,10 @@ DONE = {"all-reduce": "all-reduced", "reduce-scatter": "reduce-scattered", "redu
 
 
 class Groups(NamedTuple):
-    """A sum as collectives of groups of ranks, each of which has the same rows and columns of X.
+    """A sum as collectives of groups of ranks, each of which has the same rows and columns of X."""
 
-    Attributes:
-        what: all-reduce, reduce-scatter or reduce.
-        ranks: Of each group, ascending.
-    """
-
-    what: str
-    ranks: tuple[tuple[int, ...], ...]
+    what: str  # all-reduce, reduce-scatter or reduce
+    ranks: tuple[tuple[int, ...], ...]  # of each group, ascending
 
 
 @write.register

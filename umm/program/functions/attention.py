@@ -24,36 +24,23 @@ import numpy as np
 from umm.interval import Interval
 from umm.program.functions.signature import Array, Function, Parameter, Place, Spans
 
-BLOCK = 128
-"""Keys whose scores exist at once."""
+BLOCK = 128  # keys whose scores exist at once
 
 
 class Heads(NamedTuple):
-    """How queries, keys and their columns belong together.
+    """How queries, keys and their columns belong together."""
 
-    Attributes:
-        head: Columns of a head.
-        share: Query heads that share a head of keys and values.
-        queries: Queries of a sequence.
-        keys: Keys of a sequence.
-        causal: Whether a query sees no later key.
-        rotary: Rotary columns that each head of queries has beside.
-        scaled: Scores are divided by its root; 0 for all columns of a head.
-        alike: Whether values are the keys, so that a kernel reads them once.
-        window: Keys that a query sees at most, its own the last; 0 for all. Causal masks alone have one.
-        value: Columns of a head of values and results; 0 for as many as of keys.
-    """
-
-    head: int
-    share: int
-    queries: int
-    keys: int
-    causal: bool
-    rotary: int = 0
-    scaled: int = 0
-    alike: bool = False
+    head: int  # columns of a head
+    share: int  # query heads that share a head of keys and values
+    queries: int  # queries of a sequence
+    keys: int  # keys of a sequence
+    causal: bool  # whether a query sees no later key
+    rotary: int = 0  # rotary columns that each head of queries has beside
+    scaled: int = 0  # scores are divided by its root; 0 for all columns of a head
+    alike: bool = False  # whether values are the keys, so that a kernel reads them once
+    # Keys that a query sees at most, its own the last; 0 for all. Causal masks alone have one.
     window: int = 0
-    value: int = 0
+    value: int = 0  # columns of a head of values and results; 0 for as many as of keys
 
     @property
     def values(self) -> int:
@@ -236,21 +223,13 @@ def heads_of(parameters: Mapping[str, Any]) -> Heads:
 
 
 class _Scored(NamedTuple):
-    """The operands of scores.
+    """The operands of scores."""
 
-    Attributes:
-        heads: Heads of queries and keys.
-        q: Queries.
-        k: Keys.
-        rotary: Rotary columns of both, or none.
-        at: Where all of them lie.
-    """
-
-    heads: Heads
-    q: Array
-    k: Array
-    rotary: Sequence[Array]
-    at: Place
+    heads: Heads  # heads of queries and keys
+    q: Array  # queries
+    k: Array  # keys
+    rotary: Sequence[Array]  # rotary columns of both, or none
+    at: Place  # where all of them lie
 
     @classmethod
     def read(
@@ -523,8 +502,7 @@ _OF: tuple[tuple[str, str, str, Callable[..., Array]], ...] = (  # name, reads, 
     ("attend_dqr", _PASS, "rp", attend_dqr),
     ("attend_dkr", _PASS, "ke", attend_dkr),
 )
-_BEFORE = {"attend": "rv,rh"}
-"""What a function that goes on reads beside, if it is not its result alone."""
+_BEFORE = {"attend": "rv,rh"}  # what a function that goes on reads beside, if it is not its result alone
 
 
 def _functions() -> Iterator[Function]:

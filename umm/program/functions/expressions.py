@@ -16,11 +16,9 @@ from umm.errors import ProblemError
 from umm.program.functions import forms
 from umm.program.functions.signature import Array, Function, Place
 
-MARK = " | "
-"""Between the expression and the signature."""
+MARK = " | "  # between the expression and the signature
 LETTERS = "abcdefghi"
-NOT_KEPT = "const"
-"""An operand whose elements a framework computes once, such as a mask; it is not kept."""
+NOT_KEPT = "const"  # an operand whose elements a framework computes once, such as a mask; it is not kept
 
 
 def _by_width(form: Callable[[Array], Array]) -> Callable[[Array, float], Array]:

@@ -10,10 +10,8 @@ from umm.program.functions import attention, convolution, experts, forms, scan, 
 from umm.program.functions.expressions import MARK, expression
 from umm.program.functions.signature import Function, Parameter, Shape
 
-FUNCTIONS: dict[str, Function] = {}
-"""All functions by name."""
-MOST_OPERANDS = 10
-"""Of a function: its result and what it reads."""
+FUNCTIONS: dict[str, Function] = {}  # all functions by name
+MOST_OPERANDS = 10  # of a function: its result and what it reads
 
 
 def register(function: Function) -> Function:

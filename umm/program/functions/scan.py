@@ -32,25 +32,15 @@ STORED = 64
 
 
 class States(NamedTuple):
-    """How tokens, heads and columns of a scan belong together.
+    """How tokens, heads and columns of a scan belong together."""
 
-    Attributes:
-        key: Columns of a head of queries and keys, rows of a state.
-        value: Columns of a head of values.
-        share: Heads of values that share a head of queries and keys.
-        tokens: Tokens of a sequence.
-        delta: Whether what the state has for a key is taken off its values first.
-        decays: Decays of a head: 1, or one for each key column.
-        rated: Whether they are of all tokens, and multiplied by the rate of each.
-    """
-
-    key: int
-    value: int
-    share: int
-    tokens: int
-    delta: bool
-    decays: int
-    rated: bool = False
+    key: int  # columns of a head of queries and keys, rows of a state
+    value: int  # columns of a head of values
+    share: int  # heads of values that share a head of queries and keys
+    tokens: int  # tokens of a sequence
+    delta: bool  # whether what the state has for a key is taken off its values first
+    decays: int  # decays of a head: 1, or one for each key column
+    rated: bool = False  # whether they are of all tokens, and multiplied by the rate of each
 
     @property
     def parameters(self) -> dict[str, Any]:
@@ -348,8 +338,7 @@ _WHOLE = Parameter(whole=True, least=1)
 _PARAMETERS = dict.fromkeys(("key", "value", "share", "tokens", "decays"), _WHOLE) | {
     "delta": Parameter(whole=True)
 }
-RATED = "rated_scan"
-"""How the names of functions of scans begin whose decays are multiplied by rates."""
+RATED = "rated_scan"  # how the names of functions of scans begin whose decays are multiplied by rates
 _HEAD: dict[str, Any] = {"parameters": {"head": _WHOLE}, "column_unit": "head"}
 GRADIENTS = {"dq": "q", "dk": "k", "dv": "v", "dd": "decay", "dr": "rate", "ds": "state"}
 """The operand that each gradient is by."""

@@ -14,28 +14,19 @@ from umm.interval import Interval
 
 Array = NDArray[np.floating[Any]]
 Shape = tuple[int, int]
-Spans = Sequence[tuple[Interval, Interval]]
-"""Rows and columns of every operand, the result first."""
+Spans = Sequence[tuple[Interval, Interval]]  # rows and columns of every operand, the result first
 ONE = Interval(0, 1)
 
 
 @dataclass(frozen=True)
 class Parameter:
-    """A number that a function takes beside its operands.
+    """A number that a function takes beside its operands."""
 
-    Attributes:
-        default: What it is where nothing is said; None if it must be said.
-        whole: Whether it is a whole number.
-        least: Smallest value; a whole number is never negative.
-        below: What it must stay below, if not whole.
-        multiple: What it must be a multiple of, if whole.
-    """
-
-    default: float | None = None
-    whole: bool = False
-    least: float = -inf
-    below: float = inf
-    multiple: int = 1
+    default: float | None = None  # What it is where nothing is said; None if it must be said.
+    whole: bool = False  # whether it is a whole number
+    least: float = -inf  # smallest value; a whole number is never negative
+    below: float = inf  # what it must stay below, if not whole
+    multiple: int = 1  # what it must be a multiple of, if whole
 
     def checked(self, value: Any, what: str) -> float:
         """Return a value of this parameter: an int if it is whole, else a float.
@@ -73,33 +64,23 @@ class Place(NamedTuple):
 
 @dataclass(frozen=True)
 class Function:
-    """A function from matrices to a matrix.
+    """A function from matrices to a matrix."""
 
-    Attributes:
-        name: What a schedule calls it.
-        signature: Shapes of its reads and of its result.
-        form: Takes the reads and the parameters (and ``at``, a :class:`Place`, if ``indexed``); returns
-            the result.
-        parameters: What it takes beside its operands.
-        indexed: Whether it depends on where a piece lies.
-        column_unit: Columns are cut only at multiples of this; 0 if rows must stay whole. By the name of a
-            parameter it is what that says.
-        refuses: Says why a whole of this shape cannot be had with these parameters, or None.
-        misfit: Says why some slices do not belong together with these parameters, or None.
-        inner: A letter besides r and c over whose lines a map of a chain adds up, such as ``k``.
-        looks_up: Whether of its first read it reads no more than it writes.
-    """
-
-    name: str
-    signature: str
+    name: str  # what a schedule calls it
+    signature: str  # shapes of its reads and of its result
+    # Takes the reads and the parameters (and `at`, a `Place`, if `indexed`); returns the result.
     form: Callable[..., Array]
-    parameters: Mapping[str, Parameter] = field(default_factory=dict)
-    indexed: bool = False
+    parameters: Mapping[str, Parameter] = field(default_factory=dict)  # what it takes beside its operands
+    indexed: bool = False  # whether it depends on where a piece lies
+    # Columns are cut only at multiples of this; 0 if rows must stay whole. By the name of a parameter it is
+    # what that says.
     column_unit: int | str = 1
+    # Says why a whole of this shape cannot be had with these parameters, or None.
     refuses: Callable[[Shape, Mapping[str, Any]], str | None] = lambda shape, parameters: None
+    # Says why some slices do not belong together with these parameters, or None.
     misfit: Callable[[Spans, Mapping[str, Any]], str | None] = lambda spans, parameters: None
-    inner: str = ""
-    looks_up: bool = False
+    inner: str = ""  # a letter besides r and c over whose lines a map of a chain adds up, such as `k`
+    looks_up: bool = False  # whether of its first read it reads no more than it writes
 
     @property
     def is_plain(self) -> bool:

@@ -187,5 +187,4 @@ def _functions() -> Iterator[Function]:
                 yield made(f"sparse_d{by}{ending}", f"{_READS},rv{more}->{letters}", form, count=_WHOLE)
 
 
-FUNCTIONS = tuple(_functions())
-"""What the kernels of sparse attention compute, one result each."""
+FUNCTIONS = tuple(_functions())  # what the kernels of sparse attention compute, one result each

@@ -8,23 +8,14 @@ from umm.program.graph.nodes import Constant, Graph
 
 
 class Scores(NamedTuple):
-    """Products of queries and keys on their way to a softmax, and then to values.
+    """Products of queries and keys on their way to a softmax, and then to values."""
 
-    Attributes:
-        q: Queries: sequences, heads, tokens, columns.
-        k: Keys, in the same order.
-        scale: Factor of the products.
-        mask: A mask that is added.
-        done: Whether a softmax has been taken.
-        shape: Shape of the products.
-    """
-
-    q: Value
-    k: Value
-    scale: float
-    mask: Constant | None
-    done: bool
-    shape: tuple[int, ...]
+    q: Value  # queries: sequences, heads, tokens, columns
+    k: Value  # keys, in the same order
+    scale: float  # factor of the products
+    mask: Constant | None  # a mask that is added
+    done: bool  # whether a softmax has been taken
+    shape: tuple[int, ...]  # shape of the products
 
 
 def attend(

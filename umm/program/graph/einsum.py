@@ -85,10 +85,8 @@ def _check(reads: Sequence[str], out: str, sizes: Mapping[str, int]) -> None:
             )
 
 
-MAX_OPTIMAL = 7
-"""Tensors from which on the order of contractions is a greedy one: all orders are too many."""
-Step = tuple[int, int, str, str, str]
-"""Numbers of two tensors, their letters, and those of their product."""
+MAX_OPTIMAL = 7  # tensors from which on the order of contractions is a greedy one: all orders are too many
+Step = tuple[int, int, str, str, str]  # numbers of two tensors, their letters, and those of their product
 
 
 def _steps(reads: Sequence[str], out: str, sizes: Mapping[str, int]) -> list[Step]:
@@ -117,8 +115,7 @@ def _steps(reads: Sequence[str], out: str, sizes: Mapping[str, int]) -> list[Ste
     return steps
 
 
-MAX_TRIED = 20000
-"""Ways to cut tensors into rows and columns that are tried."""
+MAX_TRIED = 20000  # ways to cut tensors into rows and columns that are tried
 
 
 def _written(

@@ -12,21 +12,14 @@ ROWS, COLS, NONE = "r", "c", ""
 
 
 class Atom(NamedTuple):
-    """A run of indices of a matrix: so many, each a stride after the one before.
+    """A run of indices of a matrix: so many, each a stride after the one before."""
 
-    Attributes:
-        axis: ``r`` of rows, ``c`` of columns, or empty where an array repeats itself.
-        stride: Rows or columns from one index to the next; 0 where it repeats itself.
-        size: How many indices, at least 2.
-    """
-
-    axis: str
-    stride: int
-    size: int
+    axis: str  # `r` of rows, `c` of columns, or empty where an array repeats itself
+    stride: int  # rows or columns from one index to the next; 0 where it repeats itself
+    size: int  # how many indices, at least 2
 
 
-Dim = tuple[Atom, ...]
-"""A dimension: its runs, the slowest first; none if its length is 1."""
+Dim = tuple[Atom, ...]  # a dimension: its runs, the slowest first; none if its length is 1
 
 
 @dataclass(frozen=True)

@@ -10,54 +10,36 @@ from typing import Any, NamedTuple
 
 from umm.program.graph.folds import COLS, NONE, ROWS, Atom, Dim, Value, dim, folded, length, lines, merged
 
-MAX_LEAVES = 9
-"""Operands that one map reads."""
+MAX_LEAVES = 9  # operands that one map reads
 
 
 class Leaf(NamedTuple):
-    """An operand of an expression: a node, and which lines of the result it has.
+    """An operand of an expression: a node, and which lines of the result it has."""
 
-    Attributes:
-        node: Writes it.
-        lines: ``rc``, or ``1c``, ``r1`` and ``11`` where it repeats.
-    """
-
-    node: "Node"
-    lines: str
+    node: "Node"  # writes it
+    lines: str  # `rc`, or `1c`, `r1` and `11` where it repeats
 
 
-Tree = Any
-"""A :class:`Leaf`, a number, ``const``, or a tuple of an operator or function and its operands."""
+Tree = Any  # A `Leaf`, a number, `const`, or a tuple of an operator or function and its operands
 CONST = "const"
 
 
 @dataclass(eq=False)
 class Node:
-    """A matrix in the making.
+    """A matrix in the making."""
 
-    Attributes:
-        kind: What writes it: ``input``, ``weight``, ``given`` (by what is not understood), ``expr``,
-            ``multiply``, ``attention``, ``embed``, ``rows``, ``dispatch``, ``scores``, ``grouped``,
-            ``combine``, ``slice``.
-        rows: Rows.
-        cols: Columns.
-        reads: Nodes that it reads.
-        how: What the kind needs besides; of an expression its tree.
-        order: Where it comes in the graph.
-        block: Name of the repeated part of the model that it is in; empty outside.
-        label: What it may be called.
-        width: Columns over which its elements repeat, of a mean of each so many; 0 if they do not.
-    """
-
+    # What writes it: `input`, `weight`, `given` (by what is not understood), `expr`, `multiply`, `attention`,
+    # `embed`, `rows`, `dispatch`, `scores`, `grouped`, `combine`, `slice`.
     kind: str
-    rows: int
-    cols: int
-    reads: tuple["Node", ...] = field(default=(), repr=False)
+    rows: int  # rows
+    cols: int  # columns
+    reads: tuple["Node", ...] = field(default=(), repr=False)  # nodes that it reads
+    # What the kind needs besides; of an expression its tree.
     how: dict[str, Any] = field(default_factory=dict, repr=False)
-    order: tuple[int, ...] = ()
-    block: str = ""
-    label: str = ""
-    width: int = 0
+    order: tuple[int, ...] = ()  # where it comes in the graph
+    block: str = ""  # name of the repeated part of the model that it is in; empty outside
+    label: str = ""  # what it may be called
+    width: int = 0  # columns over which its elements repeat, of a mean of each so many; 0 if they do not
 
     @property
     def shape(self) -> tuple[int, int]:
@@ -66,15 +48,10 @@ class Node:
 
 
 class Constant(NamedTuple):
-    """An array that is the same for all inputs of a shape, so that it is computed once: a mask, positions.
+    """An array that is the same for all inputs of a shape, so that it is computed once: a mask, positions."""
 
-    Attributes:
-        shape: Length of each dimension.
-        source: The reader's name for it.
-    """
-
-    shape: tuple[int, ...]
-    source: Any = None
+    shape: tuple[int, ...]  # length of each dimension
+    source: Any = None  # the reader's name for it
 
 
 class Graph:
@@ -331,23 +308,14 @@ def leaves_of(trees: Sequence[Tree]) -> tuple[Node, ...]:
 
 
 class _Member(NamedTuple):
-    """An operand of a multiply: the letters of its rows and of its columns, the slowest first.
+    """An operand of a multiply: the letters of its rows and of its columns, the slowest first."""
 
-    Attributes:
-        rows: Letters of its rows.
-        cols: Letters of its columns.
-        transposed: Whether its summed letters are where the multiply's own are not.
-        first: Letters of the rows it is to have, in order, without those of a batch.
-        second: Letters of the columns.
-        repeats: How many members of the multiply share one of it, by letter.
-    """
-
-    rows: list[str]
-    cols: list[str]
-    transposed: bool
-    first: list[str]
-    second: list[str]
-    repeats: Mapping[str, int]
+    rows: list[str]  # letters of its rows
+    cols: list[str]  # letters of its columns
+    transposed: bool  # whether its summed letters are where the multiply's own are not
+    first: list[str]  # letters of the rows it is to have, in order, without those of a batch
+    second: list[str]  # letters of the columns
+    repeats: Mapping[str, int]  # how many members of the multiply share one of it, by letter
 
 
 def _member(

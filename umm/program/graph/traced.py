@@ -10,19 +10,13 @@ from umm.program.outline import Outline
 
 @dataclass(frozen=True)
 class Traced:
-    """A program as chains.
+    """A program as chains."""
 
-    Attributes:
-        parts: Its chains in order, each with how often it comes: a layer is one, whatever the depth.
-        flop: Floating-point operations of its multiplies and attentions, masked scores included.
-        unknown: Operations that are not understood, each with its flop.
-        left_out: What is not priced, with how often.
-    """
-
+    # Its chains in order, each with how often it comes: a layer is one, whatever the depth.
     parts: tuple[Part, ...]
-    flop: int
-    unknown: Mapping[str, int]
-    left_out: Mapping[str, int]
+    flop: int  # Floating-point operations of its multiplies and attentions, masked scores included
+    unknown: Mapping[str, int]  # operations that are not understood, each with its flop
+    left_out: Mapping[str, int]  # what is not priced, with how often
 
     @property
     def share(self) -> float:

@@ -21,25 +21,18 @@ from umm.program.statements.grouped import Grouped
 from umm.program.statements.multiply import Multiply
 from umm.program.writing import Writing
 
-MAX_TEXT = 1000
-"""Characters of an expression; what is longer becomes two passes."""
+MAX_TEXT = 1000  # characters of an expression; what is longer becomes two passes
 HEAVY = ("multiply", "grouped")
 TOKENS, INNER = "tokens", "inner"
 
 
 @dataclass(frozen=True)
 class Part:
-    """A stretch of a model that is one chain, as often as it comes.
+    """A stretch of a model that is one chain, as often as it comes."""
 
-    Attributes:
-        block: Name of the repeated part of the model; empty of what comes once.
-        outline: Its chain.
-        count: How many such there are.
-    """
-
-    block: str
-    outline: Outline
-    count: int = 1
+    block: str  # name of the repeated part of the model; empty of what comes once
+    outline: Outline  # its chain
+    count: int = 1  # how many such there are
 
 
 def settled(graph: Graph, outputs: Sequence[Node]) -> tuple[list[Node], dict[Node, Node]]:
@@ -244,21 +237,13 @@ def _read(node: Node, written: set[Node]) -> list[Node]:
 
 @dataclass
 class _Stretch:
-    """The statements of some nodes, written to an outline.
+    """The statements of some nodes, written to an outline."""
 
-    Attributes:
-        name: Name of the chain.
-        dtype: Type of all tensors.
-        written: Expressions that are written.
-        given: Nodes that others read later, or that are results.
-        nodes: In order.
-    """
-
-    name: str
-    dtype: str
-    written: set[Node]
-    given: set[Node]
-    nodes: list[Node]
+    name: str  # name of the chain
+    dtype: str  # type of all tensors
+    written: set[Node]  # expressions that are written
+    given: set[Node]  # nodes that others read later, or that are results
+    nodes: list[Node]  # in order
     names: dict[Node, str] = field(default_factory=dict)
 
     def outline(self) -> Outline:

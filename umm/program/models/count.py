@@ -8,67 +8,40 @@ from typing import Any
 from umm.program.models.layers import Layer, Model, Weight
 from umm.program.models.weights import Quantization, Stored, cache_bits
 
-_STATE_BYTES = 4
-"""Bytes of an element of a state: float32, as Mamba-2 and the gated delta net keep it."""
+_STATE_BYTES = 4  # bytes of an element of a state: float32, as Mamba-2 and the gated delta net keep it
 
 
 @dataclass(frozen=True)
 class KindCount:
-    """Parameters of the layers of one kind.
+    """Parameters of the layers of one kind."""
 
-    Attributes:
-        kind: Its name.
-        count: How many layers there are.
-        parameters: Of one layer.
-        active: Of these, those that multiply one token.
-        cache_bytes: Bytes that a token leaves in the cache of one layer.
-        state_bytes: Bytes of a sequence's state in one layer.
-        window: Tokens whose cache is kept; 0 if all.
-        first: Number of the first of them, from 0.
-    """
-
-    kind: str
-    count: int
-    parameters: int
-    active: int
-    cache_bytes: int
-    state_bytes: int
-    window: int
-    first: int
+    kind: str  # its name
+    count: int  # how many layers there are
+    parameters: int  # of one layer
+    active: int  # of these, those that multiply one token
+    cache_bytes: int  # bytes that a token leaves in the cache of one layer
+    state_bytes: int  # bytes of a sequence's state in one layer
+    window: int  # tokens whose cache is kept; 0 if all
+    first: int  # number of the first of them, from 0
 
 
 @dataclass(frozen=True)
 class Count:
-    """Parameters of a model.
+    """Parameters of a model."""
 
-    Attributes:
-        parameters: In all, layers of multi-token prediction aside.
-        active: Of these, those that multiply one token; the rows of tables that it takes are none.
-        kinds: By kind of layer, by where it comes first.
-        ends: Of embedding, last norm and head.
-        vision: Of what turns pictures into tokens.
-        mtp: Of layers of multi-token prediction, which are not in ``parameters``.
-        by_type: Bytes by the type that they are stored in, scales included.
-        cache_bytes_per_token: Bytes that a token leaves in the caches of all layers, while it is inside every
-            window.
-        window_bytes_per_token: Of these, the bytes in layers with a window.
-        cache_type: Type of the cache.
-        state_bytes: Bytes of a sequence's states, whatever its length.
-        not_modelled: Keys that are not priced or not understood, and a remark on each.
-    """
-
-    parameters: int
-    active: int
-    kinds: tuple[KindCount, ...]
-    ends: int
-    vision: int
-    mtp: int
-    by_type: dict[str, int]
+    parameters: int  # in all, layers of multi-token prediction aside
+    active: int  # of these, those that multiply one token; the rows of tables that it takes are none
+    kinds: tuple[KindCount, ...]  # by kind of layer, by where it comes first
+    ends: int  # of embedding, last norm and head
+    vision: int  # of what turns pictures into tokens
+    mtp: int  # of layers of multi-token prediction, which are not in `parameters`
+    by_type: dict[str, int]  # bytes by the type that they are stored in, scales included
+    # Bytes that a token leaves in the caches of all layers, while it is inside every window.
     cache_bytes_per_token: int
-    window_bytes_per_token: int
-    cache_type: str
-    state_bytes: int
-    not_modelled: dict[str, str]
+    window_bytes_per_token: int  # of these, the bytes in layers with a window
+    cache_type: str  # type of the cache
+    state_bytes: int  # bytes of a sequence's states, whatever its length
+    not_modelled: dict[str, str]  # keys that are not priced or not understood, and a remark on each
 
     def to_dict(self) -> dict[str, Any]:
         """Return it as plain values, as ``umm model --json`` prints them."""
@@ -100,8 +73,7 @@ class Count:
         }
 
 
-CACHE_BITS = {"bfloat16": 16, "fp8": 8, "fp4": 4}
-"""Bits of an element of a cache, by type."""
+CACHE_BITS = {"bfloat16": 16, "fp8": 8, "fp4": 4}  # bits of an element of a cache, by type
 
 
 def count(model: Model, cache: str = "") -> Count:

@@ -4,53 +4,30 @@ from typing import NamedTuple
 
 
 class Family(NamedTuple):
-    """Defaults of the models of one ``model_type``.
+    """Defaults of the models of one ``model_type``."""
 
-    Attributes:
-        tied: Whether the head multiplies by the embedding's table if the config does not say.
-        bias: Whether all matrices of attention have biases.
-        qkv_bias: Whether queries, keys and values have.
-        out_bias: Whether the result has one where ``attention_bias`` is true.
-        mlp_bias: Whether the MLP has biases.
-        gated: Whether the MLP has a gate; None if its activation says.
-        qk_norm: Whether queries and keys are normalised.
-        norm_has_scale: Whether these norms have scales.
-        wide_norm: Whether these scales are as wide as all heads, in place of one.
-        norms: Norms of a layer.
-        norm_bias: Whether they have biases.
-        pattern: Every how many layers attention is full where others have a window.
-        chunks: Whether ``attention_chunk_size`` is of its layers.
-        sinks: Whether heads have a score that no key has.
-        gate: Whether a gate multiplies the result of attention.
-        positions: Whether positions are learned, with so many rows more than tokens; −1 if not.
-        shared_gate: Whether a column of the router weighs the shared experts.
-        shared: Whether a shared expert as wide as one of the others is there without a key.
-        expert_bias: Whether experts and their router have biases.
-        heads: Heads of queries, of keys, and columns of one, if the config does not say; zeros if it must.
-        vocab: Different tokens if the config does not say; 0 if unknown.
-    """
-
-    tied: bool = False
-    bias: bool = False
-    qkv_bias: bool = False
-    out_bias: bool = True
-    mlp_bias: bool = False
-    gated: bool | None = None
-    qk_norm: bool = False
-    norm_has_scale: bool = True
-    wide_norm: bool = False
-    norms: int = 2
-    norm_bias: bool = False
-    pattern: int = 0
-    chunks: bool = False
-    sinks: bool = False
-    gate: bool = False
-    positions: int = -1
-    shared_gate: bool = False
-    shared: bool = False
-    expert_bias: bool = False
+    tied: bool = False  # whether the head multiplies by the embedding's table if the config does not say
+    bias: bool = False  # whether all matrices of attention have biases
+    qkv_bias: bool = False  # whether queries, keys and values have
+    out_bias: bool = True  # whether the result has one where `attention_bias` is true
+    mlp_bias: bool = False  # whether the MLP has biases
+    gated: bool | None = None  # Whether the MLP has a gate; None if its activation says.
+    qk_norm: bool = False  # whether queries and keys are normalised
+    norm_has_scale: bool = True  # whether these norms have scales
+    wide_norm: bool = False  # whether these scales are as wide as all heads, in place of one
+    norms: int = 2  # norms of a layer
+    norm_bias: bool = False  # whether they have biases
+    pattern: int = 0  # every how many layers attention is full where others have a window
+    chunks: bool = False  # whether `attention_chunk_size` is of its layers
+    sinks: bool = False  # whether heads have a score that no key has
+    gate: bool = False  # whether a gate multiplies the result of attention
+    positions: int = -1  # whether positions are learned, with so many rows more than tokens; −1 if not
+    shared_gate: bool = False  # whether a column of the router weighs the shared experts
+    shared: bool = False  # whether a shared expert as wide as one of the others is there without a key
+    expert_bias: bool = False  # whether experts and their router have biases
+    # Heads of queries, of keys, and columns of one, if the config does not say; zeros if it must.
     heads: tuple[int, int, int] = (0, 0, 0)
-    vocab: int = 0
+    vocab: int = 0  # different tokens if the config does not say; 0 if unknown
 
 
 _LEARNED = Family(tied=True, bias=True, mlp_bias=True, gated=False, norm_bias=True, positions=0)

@@ -7,8 +7,7 @@ from typing import Any
 from umm.errors import ProblemError
 from umm.files import real_number, shown, whole_number
 
-MAX_LAYERS = 1024
-"""Layers of a model, and entries of a list by layer."""
+MAX_LAYERS = 1024  # layers of a model, and entries of a list by layer
 
 # Names, tokens, text generation, how a checkpoint was trained or is loaded.
 _OF_FILES = """

@@ -7,21 +7,13 @@ from typing import NamedTuple
 
 
 class Weight(NamedTuple):
-    """Weights that a checkpoint has under one name.
+    """Weights that a checkpoint has under one name."""
 
-    Attributes:
-        module: Path below the layer, as ``quantization_config`` names it: ``self_attn.q_proj``.
-        elements: How many there are.
-        active: How many of them multiply one token.
-        linear: Whether it is a matrix that quantised checkpoints store in few bits; a norm is not.
-        rows: Rows of the matrix, or of each expert's; 0 for a vector.
-    """
-
-    module: str
-    elements: int
-    active: int
-    linear: bool = True
-    rows: int = 0
+    module: str  # path below the layer, as `quantization_config` names it: `self_attn.q_proj`
+    elements: int  # how many there are
+    active: int  # how many of them multiply one token
+    linear: bool = True  # whether it is a matrix that quantised checkpoints store in few bits; a norm is not
+    rows: int = 0  # rows of the matrix, or of each expert's; 0 for a vector
 
 
 def _matrix(module: str, rows: int, cols: int, bias: bool = False) -> Iterator[Weight]:
@@ -36,17 +28,11 @@ def _vector(module: str, elements: int) -> Weight:
 
 @dataclass(frozen=True)
 class Indexer:
-    """Scores by which sparse attention chooses the keys of a token: DeepSeek-V3.2, section 2.1.
+    """Scores by which sparse attention chooses the keys of a token: DeepSeek-V3.2, section 2.1."""
 
-    Attributes:
-        heads: Heads of the scores.
-        head: Columns of one.
-        top_k: Keys that a token attends to.
-    """
-
-    heads: int
-    head: int
-    top_k: int
+    heads: int  # heads of the scores
+    head: int  # columns of one
+    top_k: int  # keys that a token attends to
 
 
 @dataclass(frozen=True)
@@ -118,29 +104,17 @@ class Attention:
 
 @dataclass(frozen=True)
 class LatentAttention:
-    """Attention whose keys and values are made of one latent vector a token: DeepSeek-V2, section 2.1.
+    """Attention whose keys and values are made of one latent vector a token: DeepSeek-V2, section 2.1."""
 
-    Attributes:
-        heads: Heads of queries, keys and values.
-        head: Columns of a head of queries and keys, beside those of positions.
-        value: Columns of a head of values.
-        q_rank: Columns of the latent vector of queries; 0 if they are made of the activations.
-        kv_rank: Columns of the latent vector of keys and values.
-        rope_dim: Columns of positions.
-        bias: Whether what makes latent vectors, and the result, have biases.
-        gate: Whether a gate as wide as the values multiplies the result.
-        indexer: What chooses the keys; None if a token attends to all.
-    """
-
-    heads: int
-    head: int
-    value: int
-    q_rank: int
-    kv_rank: int
-    rope_dim: int
-    bias: bool = False
-    gate: bool = False
-    indexer: Indexer | None = None
+    heads: int  # heads of queries, keys and values
+    head: int  # columns of a head of queries and keys, beside those of positions
+    value: int  # columns of a head of values
+    q_rank: int  # columns of the latent vector of queries; 0 if they are made of the activations
+    kv_rank: int  # columns of the latent vector of keys and values
+    rope_dim: int  # columns of positions
+    bias: bool = False  # whether what makes latent vectors, and the result, have biases
+    gate: bool = False  # whether a gate as wide as the values multiplies the result
+    indexer: Indexer | None = None  # What chooses the keys; None if a token attends to all.
 
     window, chunked = 0, False
 
@@ -179,25 +153,18 @@ class LatentAttention:
 class LinearAttention:
     """Gated delta net: a state for each head in place of a cache.
 
-    Attributes:
-        key_heads: Heads of queries and keys.
-        value_heads: Heads of values, each with a state.
-        key: Columns of a head of keys.
-        value: Columns of a head of values.
-        conv: Tokens that the convolution before it sees.
-        decay_rank: Columns between the two matrices that give a decay for each column of keys, as in Kimi
-            delta attention; 0 where a head has one decay (Qwen3-Next).
-        full_gate: Whether the gate of the result is one matrix; else it has two, with ``decay_rank`` between.
-
     Source: Yang et al. (2024), Gated delta networks; Kimi Linear (2025), section 3.
     """
 
-    key_heads: int
-    value_heads: int
-    key: int
-    value: int
-    conv: int
+    key_heads: int  # heads of queries and keys
+    value_heads: int  # heads of values, each with a state
+    key: int  # columns of a head of keys
+    value: int  # columns of a head of values
+    conv: int  # tokens that the convolution before it sees
+    # Columns between the two matrices that give a decay for each column of keys, as in Kimi delta attention;
+    # 0 where a head has one decay (Qwen3-Next).
     decay_rank: int = 0
+    # Whether the gate of the result is one matrix; else it has two, with `decay_rank` between.
     full_gate: bool = True
 
     words, cache, window, chunked = "linear attention", 0, 0, False
@@ -232,27 +199,16 @@ class LinearAttention:
 
 @dataclass(frozen=True)
 class Mamba:
-    """A Mamba-2 block: Dao and Gu (2024), Transformers are SSMs, section 7.
+    """A Mamba-2 block: Dao and Gu (2024), Transformers are SSMs, section 7."""
 
-    Attributes:
-        heads: Heads, each with a state.
-        head: Columns of one.
-        groups: Groups of heads that share what writes and reads the state.
-        state_dim: Rows of a head's state.
-        conv: Tokens that the convolution before it sees.
-        bias: Whether its two matrices have biases.
-        conv_bias: Whether the convolution has one.
-        norm: Whether its result is normalised.
-    """
-
-    heads: int
-    head: int
-    groups: int
-    state_dim: int
-    conv: int
-    bias: bool = False
-    conv_bias: bool = True
-    norm: bool = True
+    heads: int  # heads, each with a state
+    head: int  # columns of one
+    groups: int  # groups of heads that share what writes and reads the state
+    state_dim: int  # rows of a head's state
+    conv: int  # tokens that the convolution before it sees
+    bias: bool = False  # whether its two matrices have biases
+    conv_bias: bool = True  # whether the convolution has one
+    norm: bool = True  # whether its result is normalised
 
     words, cache, window, chunked = "mamba-2", 0, 0, False
 
@@ -273,25 +229,15 @@ class Mamba:
 
 @dataclass(frozen=True)
 class Selective:
-    """A Mamba-1 block, with a state for each of its columns: Gu and Dao (2023), Mamba, section 3.4.
+    """A Mamba-1 block, with a state for each of its columns: Gu and Dao (2023), Mamba, section 3.4."""
 
-    Attributes:
-        inner: Its columns.
-        state_dim: Elements of a column's state.
-        rank: Columns that time steps are made of.
-        conv: Tokens that the convolution before it sees.
-        bias: Whether its two outer matrices have biases.
-        conv_bias: Whether the convolution has one.
-        norms: Whether time steps and what writes and reads states are normalised, as in Jamba.
-    """
-
-    inner: int
-    state_dim: int
-    rank: int
-    conv: int
-    bias: bool = False
-    conv_bias: bool = True
-    norms: bool = False
+    inner: int  # its columns
+    state_dim: int  # elements of a column's state
+    rank: int  # columns that time steps are made of
+    conv: int  # tokens that the convolution before it sees
+    bias: bool = False  # whether its two outer matrices have biases
+    conv_bias: bool = True  # whether the convolution has one
+    norms: bool = False  # whether time steps and what writes and reads states are normalised, as in Jamba
 
     words, cache, window, chunked = "mamba-1", 0, 0, False
 
@@ -314,15 +260,10 @@ class Selective:
 
 @dataclass(frozen=True)
 class Lightning:
-    """Linear attention whose heads decay at fixed rates: MiniMax-01 (2025), section 2.2.
+    """Linear attention whose heads decay at fixed rates: MiniMax-01 (2025), section 2.2."""
 
-    Attributes:
-        heads: Heads of queries, keys and values.
-        head: Columns of one.
-    """
-
-    heads: int
-    head: int
+    heads: int  # heads of queries, keys and values
+    head: int  # columns of one
 
     words, cache, window, chunked = "lightning attention", 0, 0, False
 
@@ -342,15 +283,10 @@ class Lightning:
 
 @dataclass(frozen=True)
 class ShortConvolution:
-    """A gated convolution over a few tokens: Liquid AI (2025), LFM2.
+    """A gated convolution over a few tokens: Liquid AI (2025), LFM2."""
 
-    Attributes:
-        conv: Tokens that it sees.
-        bias: Whether its matrices and it have biases.
-    """
-
-    conv: int
-    bias: bool = False
+    conv: int  # tokens that it sees
+    bias: bool = False  # whether its matrices and it have biases
 
     words, cache, window, chunked = "convolution", 0, 0, False
 
@@ -363,15 +299,10 @@ class ShortConvolution:
 
 @dataclass(frozen=True)
 class Beside:
-    """Attention and a Mamba-2 block that read the same tokens and add up, as in Falcon-H1.
+    """Attention and a Mamba-2 block that read the same tokens and add up, as in Falcon-H1."""
 
-    Attributes:
-        attention: The one.
-        mamba: The other.
-    """
-
-    attention: Attention
-    mamba: Mamba
+    attention: Attention  # the one
+    mamba: Mamba  # the other
 
     words, window, chunked = "attention beside mamba-2", 0, False
 
@@ -393,13 +324,9 @@ class Beside:
 
 @dataclass(frozen=True)
 class Linear:
-    """One matrix in place of a part, as pruned models have it.
+    """One matrix in place of a part, as pruned models have it."""
 
-    Attributes:
-        module: The part it replaces.
-    """
-
-    module: str
+    module: str  # the part it replaces
 
     words, cache, window, chunked = "linear", 0, 0, False
 
@@ -410,17 +337,11 @@ class Linear:
 
 @dataclass(frozen=True)
 class Mlp:
-    """An MLP that every token takes.
+    """An MLP that every token takes."""
 
-    Attributes:
-        ffn: Columns between its multiplies.
-        gated: Whether it has a gate, three weights instead of two.
-        bias: Whether they have biases.
-    """
-
-    ffn: int
-    gated: bool = True
-    bias: bool = False
+    ffn: int  # columns between its multiplies
+    gated: bool = True  # whether it has a gate, three weights instead of two
+    bias: bool = False  # whether they have biases
 
     words = "mlp"
 
@@ -433,29 +354,17 @@ class Mlp:
 
 @dataclass(frozen=True)
 class Experts:
-    """MLPs of which each token takes some, chosen by a router.
+    """MLPs of which each token takes some, chosen by a router."""
 
-    Attributes:
-        experts: How many there are.
-        top_k: How many a token takes.
-        ffn: Columns between the multiplies of one.
-        shared_ffn: Columns of those that every token takes beside, together; 0 if there are none.
-        gated: Whether each has a gate, three weights instead of two.
-        bias: Whether they have biases.
-        latent: Columns of the tokens that experts read and write; 0 if those of the layer.
-        shared_gate: Whether a column of the router weighs the shared experts.
-        router_bias: Whether the router's scores have a bias.
-    """
-
-    experts: int
-    top_k: int
-    ffn: int
-    shared_ffn: int = 0
-    gated: bool = True
-    bias: bool = False
-    latent: int = 0
-    shared_gate: bool = False
-    router_bias: bool = False
+    experts: int  # how many there are
+    top_k: int  # how many a token takes
+    ffn: int  # columns between the multiplies of one
+    shared_ffn: int = 0  # columns of those that every token takes beside, together; 0 if there are none
+    gated: bool = True  # whether each has a gate, three weights instead of two
+    bias: bool = False  # whether they have biases
+    latent: int = 0  # columns of the tokens that experts read and write; 0 if those of the layer
+    shared_gate: bool = False  # whether a column of the router weighs the shared experts
+    router_bias: bool = False  # whether the router's scores have a bias
 
     words = "experts"
 
@@ -495,21 +404,14 @@ Expansion = Mlp | Experts | Linear
 
 @dataclass(frozen=True)
 class Layer:
-    """A layer: a mixer of tokens, then MLPs or experts of each token; either may be missing.
+    """A layer: a mixer of tokens, then MLPs or experts of each token; either may be missing."""
 
-    Attributes:
-        mixer: Attention, or what is in its place; None if it has none.
-        expansions: An MLP or experts; both where a layer adds them; none where a mixer is a layer alone.
-        norms: How many norms it has, each with a scale as wide as the activations.
-        norm_bias: Whether each has a bias too.
-        inputs: Columns of the embedding of each layer's own that it adds; 0 if there is none.
-    """
-
-    mixer: Mixer | None
+    mixer: Mixer | None  # Attention, or what is in its place; None if it has none.
+    # An MLP or experts; both where a layer adds them; none where a mixer is a layer alone.
     expansions: tuple[Expansion, ...] = ()
-    norms: int = 2
-    norm_bias: bool = False
-    inputs: int = 0
+    norms: int = 2  # how many norms it has, each with a scale as wide as the activations
+    norm_bias: bool = False  # whether each has a bias too
+    inputs: int = 0  # columns of the embedding of each layer's own that it adds; 0 if there is none
 
     @property
     def blocks(self) -> tuple[Mixer | Expansion, ...]:
@@ -544,41 +446,26 @@ class Layer:
 
 @dataclass(frozen=True)
 class Model:
-    """A decoder.
+    """A decoder."""
 
-    Attributes:
-        name: What it is called: a name, or the path of its file.
-        hidden: Columns of activations between layers.
-        vocab: Different tokens; 0 if unknown.
-        layers: Its layers in order.
-        tied: Whether the head multiplies by the embedding's table.
-        mtp: Layers of multi-token prediction after them, with what joins each to the embedding.
-        positions: Rows of the table of learned positions; 0 if there is none.
-        inputs: Columns of an embedding of each layer's own; 0 if there is none.
-        inputs_vocab: Rows of its table.
-        head_bias: Whether the logits have a bias.
-        vision: Parameters of what turns pictures or sounds into tokens.
-        dtype: Type of what is not quantised.
-        quantization: ``quantization_config`` as it is in the file; empty if there is none.
-        not_modelled: Keys of the file that are not priced or not understood, and a remark on each.
-        order_key: Key that says which layer is of which kind; empty if all are of one.
-    """
-
-    name: str
-    hidden: int
-    vocab: int
-    layers: tuple[Layer, ...]
-    tied: bool = False
+    name: str  # what it is called: a name, or the path of its file
+    hidden: int  # columns of activations between layers
+    vocab: int  # different tokens; 0 if unknown
+    layers: tuple[Layer, ...]  # its layers in order
+    tied: bool = False  # whether the head multiplies by the embedding's table
+    # Layers of multi-token prediction after them, with what joins each to the embedding.
     mtp: tuple[Layer, ...] = ()
-    positions: int = 0
-    inputs: int = 0
-    inputs_vocab: int = 0
-    head_bias: bool = False
-    vision: int = 0
-    dtype: str = "bfloat16"
+    positions: int = 0  # rows of the table of learned positions; 0 if there is none
+    inputs: int = 0  # columns of an embedding of each layer's own; 0 if there is none
+    inputs_vocab: int = 0  # rows of its table
+    head_bias: bool = False  # whether the logits have a bias
+    vision: int = 0  # parameters of what turns pictures or sounds into tokens
+    dtype: str = "bfloat16"  # type of what is not quantised
+    # `quantization_config` as it is in the file; empty if there is none.
     quantization: Mapping[str, object] = field(default_factory=dict, hash=False)
+    # Keys of the file that are not priced or not understood, and a remark on each.
     not_modelled: Mapping[str, str] = field(default_factory=dict, hash=False)
-    order_key: str = ""
+    order_key: str = ""  # key that says which layer is of which kind; empty if all are of one
 
     @property
     def kinds(self) -> dict[Layer, int]:

@@ -36,8 +36,7 @@ _LAYER_TYPES = {
     "conv": CONV,
 }  # fmt: skip
 _WINDOW = ("sliding_window", "sliding_window_size", "window_size")
-_ROUND = 256
-"""Columns that widths given as a multiple of hidden are rounded up to: DeciLM's modelling file."""
+_ROUND = 256  # Columns that widths given as a multiple of hidden are rounded up to: DeciLM's modelling file.
 
 
 def mixers_of(keys: Keys, layers: int, hidden: int, family: Family) -> list[Mixer | None]:

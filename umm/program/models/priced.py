@@ -24,14 +24,10 @@ from umm.program.models.layers import (
 from umm.program.models.weights import Quantization, Stored
 
 DENSE, SPARSE = "transformer-layer", "moe-layer"
-MAX_NAMED_LAYERS = 3
-"""Layers that a message names."""
-ATTENTION, MLP = "attention", "mlp"
-"""Parts of a layer whose weights may have types of their own."""
-POST_NORMS = 4
-"""Norms of a layer from which the results of its parts are normalised too."""
-INDEX = ("index_heads", "index_dim", "top_keys")
-"""Sizes of the indexer of sparse attention."""
+MAX_NAMED_LAYERS = 3  # layers that a message names
+ATTENTION, MLP = "attention", "mlp"  # parts of a layer whose weights may have types of their own
+POST_NORMS = 4  # norms of a layer from which the results of its parts are normalised too
+INDEX = ("index_heads", "index_dim", "top_keys")  # sizes of the indexer of sparse attention
 SCAN = ("scan_heads", "scan_groups", "scan_key", "scan_value", "delta", "decay_rank")
 """Sizes of a mixer by a recurrence, as chains take them."""
 BESIDE = ("qk_norm", "qkv_bias", "out_bias", "mlp_bias")
@@ -40,17 +36,11 @@ _SCANS = (LinearAttention, Mamba, Selective, Lightning, Beside, ShortConvolution
 
 
 class PricedWeights(NamedTuple):
-    """The types of a layer's weights as a simulation takes them.
+    """The types of a layer's weights as a simulation takes them."""
 
-    Attributes:
-        types: Type of the weights of each part that has another than the chain.
-        stored: Bytes of the layer's weights in the file, over those that the simulation counts.
-        remark: What the file says, and what is priced; empty where the file does not quantise.
-    """
-
-    types: Mapping[str, str]
-    stored: float
-    remark: str
+    types: Mapping[str, str]  # type of the weights of each part that has another than the chain
+    stored: float  # bytes of the layer's weights in the file, over those that the simulation counts
+    remark: str  # what the file says, and what is priced; empty where the file does not quantise
 
 
 def weights_priced(model: Model, number: int) -> PricedWeights:
@@ -115,23 +105,14 @@ def usual_chain(model: Model) -> str:
 
 
 class Priced(NamedTuple):
-    """Layers of a model that a chain computes in the same way.
+    """Layers of a model that a chain computes in the same way."""
 
-    Attributes:
-        kind: Name of the kind: ``attention + experts``.
-        chain: Name of the chain.
-        sizes: Its sizes, tokens aside.
-        gated: Whether its MLP has a gate.
-        layers: How many there are.
-        first: Number of the first of them, from 0.
-    """
-
-    kind: str
-    chain: str
-    sizes: Mapping[str, int]
-    gated: bool
-    layers: int
-    first: int
+    kind: str  # name of the kind: `attention + experts`
+    chain: str  # name of the chain
+    sizes: Mapping[str, int]  # its sizes, tokens aside
+    gated: bool  # whether its MLP has a gate
+    layers: int  # how many there are
+    first: int  # number of the first of them, from 0
 
 
 def kinds_priced(model: Model, layers: int | None = None) -> list[Priced]:

@@ -3,8 +3,7 @@
 from umm.errors import ProblemError
 from umm.program.models.layers import Attention, Model
 
-MAX_LISTED = 128
-"""Ranks that a message lists at most."""
+MAX_LISTED = 128  # ranks that a message lists at most
 
 
 def split(columns: int, ranks: int) -> int:

@@ -5,8 +5,7 @@ from typing import Any
 _WIDTH = ("hidden_size", "vt_hidden_size", "embed_dim", "width")
 _DEPTH = ("depth", "num_hidden_layers", "vt_num_hidden_layers", "layers")
 _FFN = ("intermediate_size", "vt_intermediate_size")
-_GATED = ("gemma4_vision", "qwen2_5_vl", "pixtral", "mllama_vision_model")
-"""Kinds whose MLPs have a gate."""
+_GATED = ("gemma4_vision", "qwen2_5_vl", "pixtral", "mllama_vision_model")  # kinds whose MLPs have a gate
 
 
 def vision_parameters(tower: Any, hidden: int) -> tuple[int, bool]:

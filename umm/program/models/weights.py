@@ -22,15 +22,10 @@ _MODULES = {  # what several families call a part
 
 
 class Stored(NamedTuple):
-    """A type that weights are stored in.
+    """A type that weights are stored in."""
 
-    Attributes:
-        name: As ``--weights`` names it, or bits and the elements of a scale.
-        bits: Bits of an element, with its share of a scale.
-    """
-
-    name: str
-    bits: float
+    name: str  # as `--weights` names it, or bits and the elements of a scale
+    bits: float  # bits of an element, with its share of a scale
 
 
 def _stored(bits: int, kind: str, group: int) -> Stored:
@@ -61,17 +56,11 @@ _ALGORITHMS = {
 
 @dataclass(frozen=True)
 class Rule:
-    """A type, and the modules that have it.
+    """A type, and the modules that have it."""
 
-    Attributes:
-        stored: The type; None for those that stay in the type of the checkpoint.
-        modules: Their names.
-        patterns: What matches their paths; None if names alone say.
-    """
-
-    stored: Stored | None
-    modules: frozenset[str] = frozenset()
-    patterns: re.Pattern[str] | None = None
+    stored: Stored | None  # The type; None for those that stay in the type of the checkpoint.
+    modules: frozenset[str] = frozenset()  # their names
+    patterns: re.Pattern[str] | None = None  # What matches their paths; None if names alone say.
 
     def matches(self, paths: Iterable[str]) -> bool:
         """Whether a module has it that goes by some paths."""

@@ -21,8 +21,7 @@ Shapes = Mapping[str, tuple[int, int]]
 Shares = dict[str, tuple[int, int]]
 """Of stored scores that a mask cuts, the pairs of a query and a key that are seen, and all pairs."""
 
-KINDS: dict[str, type["Statement"]] = {}
-"""The kinds, by their names in files."""
+KINDS: dict[str, type["Statement"]] = {}  # the kinds, by their names in files
 
 
 @dataclass(frozen=True)
@@ -30,30 +29,22 @@ class Statement(ABC):
     """One statement of a chain on whole tensors; a kind is a frozen dataclass in a file of its own.
 
     Others ask a statement, never its class: a kind overrides what differs from the defaults here.
-
-    Attributes:
-        kind: Its name in files.
-        READS: The fields that name tensors it reads, one or several each; an empty one names none.
-        WRITES: The fields that name tensors it writes.
-        moves_only: Whether it only moves elements, as a copy does.
-        passes: Whether it is a pass over memory by the owners of what it writes, as a map is.
-        has_weights: Whether it multiplies by weights, which a scheme that shards them gathers before it.
-        sums_replicas: Whether it reads operands whose replicas hold partial sums.
-        attends: Whether it is fused attention or its gradient.
-        exchanges: Whether it moves rows of tokens, or their gates, to the ranks of experts or back.
-        out: The tensor written first, by which options name the statement.
     """
 
-    kind: ClassVar[str]
+    kind: ClassVar[str]  # its name in files
+    # The fields that name tensors it reads, one or several each; an empty one names none.
     READS: ClassVar[tuple[str, ...]]
-    WRITES: ClassVar[tuple[str, ...]] = ("out",)
-    moves_only: ClassVar[bool] = False
+    WRITES: ClassVar[tuple[str, ...]] = ("out",)  # the fields that name tensors it writes
+    moves_only: ClassVar[bool] = False  # whether it only moves elements, as a copy does
+    # Whether it is a pass over memory by the owners of what it writes, as a map is.
     passes: ClassVar[bool] = False
+    # Whether it multiplies by weights, which a scheme that shards them gathers before it.
     has_weights: ClassVar[bool] = False
-    sums_replicas: ClassVar[bool] = False
-    attends: ClassVar[bool] = False
+    sums_replicas: ClassVar[bool] = False  # whether it reads operands whose replicas hold partial sums
+    attends: ClassVar[bool] = False  # whether it is fused attention or its gradient
+    # Whether it moves rows of tokens, or their gates, to the ranks of experts or back.
     exchanges: ClassVar[bool] = False
-    out: str
+    out: str  # the tensor written first, by which options name the statement
 
     def __init_subclass__(cls) -> None:
         """Register the kind; a common base class has none."""

@@ -20,19 +20,12 @@ from umm.units import counted
 
 
 class Part(NamedTuple):
-    """Part of one expert's product: ranges of m, n and k, from which the slices of all operands follow.
+    """Part of one expert's product: ranges of m, n and k, from which the slices of all operands follow."""
 
-    Attributes:
-        expert: Its slot: which, and of which data group.
-        m: Rows of the product: routed rows, or of the gradient of a weight rows within the expert's.
-        n: Columns of the product.
-        k: What is added over: columns, or of the gradient of a weight routed rows.
-    """
-
-    expert: int
-    m: Interval
-    n: Interval
-    k: Interval
+    expert: int  # its slot: which, and of which data group
+    m: Interval  # rows of the product: routed rows, or of the gradient of a weight rows within the expert's
+    n: Interval  # columns of the product
+    k: Interval  # what is added over: columns, or of the gradient of a weight routed rows
 
 
 @dataclass(frozen=True)

@@ -15,21 +15,13 @@ from umm.program.statements.base import Array, Shares, Statement, Tensors, Value
 
 
 class Members(NamedTuple):
-    """How one operand of a batched multiply is cut into equal members along an axis.
+    """How one operand of a batched multiply is cut into equal members along an axis."""
 
-    Attributes:
-        group: Members of the multiply that share one: member i uses number i // group.
-        rows: Rows of one.
-        cols: Columns of one.
-        axis: 0 if they lie one below another, 1 if side by side.
-        length: Rows of all members of a sequence.
-    """
-
-    group: int
-    rows: int
-    cols: int
-    axis: int
-    length: int
+    group: int  # members of the multiply that share one: member i uses number i // group
+    rows: int  # rows of one
+    cols: int  # columns of one
+    axis: int  # 0 if they lie one below another, 1 if side by side
+    length: int  # rows of all members of a sequence
 
     def part(self, array: Array, sequence: int, member: int) -> Array:
         """Return the view of the array that a member of the multiply uses."""

@@ -15,19 +15,14 @@ from umm.files import whole_number
 from umm.program.routing import Routing, routing
 from umm.program.statements.base import Array, Statement, Tensors
 
-MOST_PARTS = 2**16
-"""In which a rank's experts are moved: as many as there can be experts."""
+MOST_PARTS = 2**16  # in which a rank's experts are moved: as many as there can be experts
 Shape = tuple[int, int]
 
 
 class Routed(Statement):
-    """A statement on routed rows.
+    """A statement on routed rows."""
 
-    Attributes:
-        routing: The text of a routing.
-    """
-
-    routing: str
+    routing: str  # the text of a routing
 
     @property
     def routed(self) -> Routing:
@@ -41,20 +36,13 @@ class Routed(Statement):
 
 
 class Exchanged(Routed):
-    """Rows of tokens that move to the ranks of their experts, or back.
-
-    Attributes:
-        x: Tokens, or their routed rows.
-        gates: Whether one number a row moves instead of the row.
-        parts: Parts of each rank's experts whose rows move one behind another.
-        each: Whether each choice of a token moves by itself, in one kernel for low latency.
-    """
+    """Rows of tokens that move to the ranks of their experts, or back."""
 
     exchanges: ClassVar[bool] = True
-    x: str
-    gates: bool
-    parts: int
-    each: bool
+    x: str  # tokens, or their routed rows
+    gates: bool  # whether one number a row moves instead of the row
+    parts: int  # parts of each rank's experts whose rows move one behind another
+    each: bool  # whether each choice of a token moves by itself, in one kernel for low latency
 
     def __post_init__(self) -> None:
         """Check the parts."""

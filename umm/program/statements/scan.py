@@ -13,8 +13,7 @@ from umm.program.functions import function
 from umm.program.functions.scan import RATED, States
 from umm.program.statements.base import Array, Shapes, Shares, Statement, Tensors, Values, check_flop
 
-Letters = tuple[str, str]
-"""Rows and columns of an operand in a signature of ``functions/scan.py``."""
+Letters = tuple[str, str]  # rows and columns of an operand in a signature of `functions/scan.py`
 _KEYS, _VALUES, _DECAYS, _RATES, _STATES = ("r", "g"), ("r", "c"), ("r", "h"), ("r", "p"), ("k", "c")
 PRICE = "assumed: seconds of scans, from the flop and bytes of chunked kernels"
 

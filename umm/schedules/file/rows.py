@@ -24,8 +24,7 @@ from umm.schedules.table.details import (
     operand_ranks,
 )
 
-What = Callable[[int], str]
-"""What a value is, by its place in the list, for the message."""
+What = Callable[[int], str]  # what a value is, by its place in the list, for the message
 
 
 def whole_column(values: Sequence[Any], what: What, least: int = 0, below: int = 2**63) -> Ints:

@@ -98,8 +98,7 @@ def _first_written(writes: Ints, when: Ints, reads: Ints) -> Ints:
     return since
 
 
-AGES = 1e12
-"""Seconds, some 30,000 years: no action takes longer."""
+AGES = 1e12  # seconds, some 30,000 years: no action takes longer
 """Raises an error about the first action of those that break a rule."""
 
 

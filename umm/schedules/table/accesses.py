@@ -13,8 +13,7 @@ from umm.schedules.table.buffers import Slice
 order_in_c = in_c("umm.schedules.table._accesses", "order")
 
 READ, WRITE, ADD = range(3)
-BARRIER = -1
-"""The way in which a part's barrier touches memory."""
+BARRIER = -1  # the way in which a part's barrier touches memory
 
 
 class Order(Protocol):

@@ -20,18 +20,12 @@ class Buffers:
     A schedule's first buffers are the owned tiles: every tile of every replica of every tensor, empty ones
     included. Then come the temporaries, kept packed, row by row, from the start of a pool slot. Several
     temporaries may name one slot, at different times.
-
-    Attributes:
-        rank: Rank that holds each.
-        slot: Pool slot of a temporary, −1 for an owned tile.
-        tensor: Number of the tensor it is a piece of.
-        rows: Global rows it covers, half-open, shape (buffers, 2); cols: the same of columns.
     """
 
-    rank: Ints
-    slot: Ints
-    tensor: Ints
-    rows: Ints
+    rank: Ints  # rank that holds each
+    slot: Ints  # pool slot of a temporary, −1 for an owned tile
+    tensor: Ints  # number of the tensor it is a piece of
+    rows: Ints  # global rows it covers, half-open, shape (buffers, 2); cols: the same of columns
     cols: Ints
 
     def __len__(self) -> int:
@@ -104,21 +98,13 @@ def tile_at(layout: Layout, row: Ints, col: Ints) -> Ints:
 
 
 class Slice(NamedTuple):
-    """A rectangle of a buffer; empty ones are legal, and actions on them are left out.
+    """A rectangle of a buffer; empty ones are legal, and actions on them are left out."""
 
-    Attributes:
-        buffer: Number of the buffer, as the Builder counts.
-        rank: Rank in whose memory it lies.
-        tensor: Number of the tensor it is a piece of.
-        rows: Rows, in the tensor's global indices.
-        cols: Columns in the same form.
-    """
-
-    buffer: int
-    rank: int
-    tensor: int
-    rows: Interval
-    cols: Interval
+    buffer: int  # number of the buffer, as the Builder counts
+    rank: int  # rank in whose memory it lies
+    tensor: int  # number of the tensor it is a piece of
+    rows: Interval  # rows, in the tensor's global indices
+    cols: Interval  # columns in the same form
 
     @property
     def shape(self) -> tuple[int, int]:
@@ -175,19 +161,12 @@ def united(first: Slice, second: Slice) -> Slice | None:
 
 @dataclass(frozen=True, eq=False)
 class Slices:
-    """Slices as columns, one a row; see :class:`Slice`.
+    """Slices as columns, one a row; see :class:`Slice`."""
 
-    Attributes:
-        buffer: Number of the buffer of each.
-        rank: Rank in whose memory it lies.
-        tensor: Number of the tensor it is a piece of.
-        spans: First row, row after the last, first column, column after the last, shape (slices, 4).
-    """
-
-    buffer: Ints
-    rank: Ints
-    tensor: Ints
-    spans: Ints
+    buffer: Ints  # number of the buffer of each
+    rank: Ints  # rank in whose memory it lies
+    tensor: Ints  # number of the tensor it is a piece of
+    spans: Ints  # first row, row after the last, first column, column after the last, shape (slices, 4)
 
     @classmethod
     def of(cls, slices: Sequence[Slice]) -> "Slices":

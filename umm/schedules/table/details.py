@@ -14,8 +14,7 @@ GET, PUT, GEMM, ACCUMULATE, REDUCE, BROADCAST, LOCAL, BARRIER, MAP = range(len(K
 TRANSFERS = (GET, PUT, ACCUMULATE, REDUCE, BROADCAST)
 OPERANDS = 4
 """Operand 0 is written, the others are read; a table has room for more only where an action needs more."""
-MOST_OPERANDS = 10
-"""Of an action."""
+MOST_OPERANDS = 10  # of an action
 NO_INTERFERENCE: Mapping[str, float] = {"get": 0.0, "accumulate": 0.0, "reduce": 0.0}
 
 
@@ -60,35 +59,24 @@ class Multiplied(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class Details:
-    """The operands of each action, a row for each.
+    """The operands of each action, a row for each."""
 
-    Attributes:
-        op: The rank's own number of the multiply an action belongs to, −1 if none.
-        buffer: Buffer of each operand, −1 for none, shape (actions, operands).
-        rows: Rows of each operand's slice, in global indices, half-open, shape (actions, operands, 2).
-        cols: Columns in the same form.
-        trans: Of a gemm: bit 1 is set if operand 1 is read transposed, bit 2 (value 4) for operand 2.
-        alpha: Of a gemm: o0 = α · op(o1) · op(o2) + β · o0.
-        beta: Of a gemm; 0 never reads o0.
-        batch: Of a gemm: its members.
-        batch_axes: Of a batch: the axis along which the slices of operands 0 to 2 are cut into equal members,
-            0 for rows, 1 for columns, shape (actions, 3).
-        groups: Of a batch: how many consecutive members share one of operands 0 to 2, shape (actions, 3). A
-            shared operand 0 gets the sum.
-        fn: Of a map: which of the schedule's functions, else −1.
-    """
-
-    op: Ints
-    buffer: NDArray[np.int32]
-    rows: Ints
-    cols: Ints
+    op: Ints  # the rank's own number of the multiply an action belongs to, −1 if none
+    buffer: NDArray[np.int32]  # buffer of each operand, −1 for none, shape (actions, operands)
+    rows: Ints  # rows of each operand's slice, in global indices, half-open, shape (actions, operands, 2)
+    cols: Ints  # columns in the same form
+    # Of a gemm: bit 1 is set if operand 1 is read transposed, bit 2 (value 4) for operand 2.
     trans: NDArray[np.int8]
-    alpha: Floats
-    beta: Floats
-    batch: NDArray[np.int32]
+    alpha: Floats  # of a gemm: o0 = α · op(o1) · op(o2) + β · o0
+    beta: Floats  # of a gemm; 0 never reads o0
+    batch: NDArray[np.int32]  # of a gemm: its members
+    # Of a batch: the axis along which the slices of operands 0 to 2 are cut into equal members, 0 for rows, 1
+    # for columns, shape (actions, 3).
     batch_axes: NDArray[np.int8]
+    # Of a batch: how many consecutive members share one of operands 0 to 2, shape (actions, 3). A shared
+    # operand 0 gets the sum.
     groups: NDArray[np.int32]
-    fn: NDArray[np.int32]
+    fn: NDArray[np.int32]  # of a map: which of the schedule's functions, else −1
 
     @classmethod
     def empty(cls, actions: int, operands: int = OPERANDS) -> "Details":

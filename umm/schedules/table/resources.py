@@ -24,8 +24,7 @@ class Links:
         return Links(self.names[:count], self.bandwidth[:count], self.latency[:count])
 
 
-MOST_KNOWN = 2**14
-"""Pairs of ranks whose links are kept, once asked for: those of 128 ranks."""
+MOST_KNOWN = 2**14  # pairs of ranks whose links are kept, once asked for: those of 128 ranks
 
 
 class Routes:
@@ -106,23 +105,15 @@ def machine_lanes(ranks: int, engines: list[int], others: Sequence[str], shared:
 
 @dataclass(frozen=True, eq=False)
 class Platform:
-    """The resources that all schedules for some ranks of a machine share.
-
-    Attributes:
-        routes: The links between its ranks.
-        lanes: A compute lane, the copy_in lanes, the accumulate lanes and some more of each rank.
-        lanes_per_rank: Lanes of one rank.
-        first_accumulate: Place of accumulate.0 among a rank's lanes; copy_in.0 is at 1.
-        devices: Devices the ranks use.
-    """
+    """The resources that all schedules for some ranks of a machine share."""
 
     machine: Machine
     links: Links
-    routes: Routes
-    lanes: Lanes
-    lanes_per_rank: int
-    first_accumulate: int
-    devices: int
+    routes: Routes  # the links between its ranks
+    lanes: Lanes  # a compute lane, the copy_in lanes, the accumulate lanes and some more of each rank
+    lanes_per_rank: int  # lanes of one rank
+    first_accumulate: int  # place of accumulate.0 among a rank's lanes; copy_in.0 is at 1
+    devices: int  # devices the ranks use
 
 
 @lru_cache(maxsize=64)

@@ -20,8 +20,7 @@ from umm.schedules.table.buffers import Buffers, first_tiles, joined, owned_tile
 from umm.schedules.table.details import GEMM, TRANSFERS, Details
 from umm.schedules.table.resources import Lanes, Links, Routes
 
-MOST_BYTES = 2.0**63
-"""What 64 bits do not count any more."""
+MOST_BYTES = 2.0**63  # what 64 bits do not count any more
 
 
 class Function(NamedTuple):
@@ -46,78 +45,47 @@ class Data(NamedTuple):
 
 
 class Amounts(NamedTuple):
-    """Bytes moved and shapes multiplied by the actions of one multiply.
+    """Bytes moved and shapes multiplied by the actions of one multiply."""
 
-    Attributes:
-        payload: Bytes of each transfer, 0 of other kinds.
-        multiplied: m, n and k of each gemm, which reads pieces of A and B and writes one of C; 0 of other
-            kinds, shape (3, actions).
-        moved: Number of the tensor that each transfer moves a piece of, −1 of other kinds.
-    """
-
-    payload: Ints
+    payload: Ints  # bytes of each transfer, 0 of other kinds
+    # M, n and k of each gemm, which reads pieces of A and B and writes one of C; 0 of other kinds, shape (3,
+    # actions).
     multiplied: Ints
-    moved: Ints
+    moved: Ints  # number of the tensor that each transfer moves a piece of, −1 of other kinds
 
 
 @dataclass(frozen=True, eq=False)
 class Table:
-    """Every action of a distributed program, and the actions that it waits for.
+    """Every action of a distributed program, and the actions that it waits for."""
 
-    Attributes:
-        program: A Problem or a Chain.
-        name: The stationary matrix of the universal algorithm, or the algorithm.
-        machine: Name of the machine it was lowered for.
-        ranks: Number of ranks, p.
-        interference: By kind, the share of its GEMM rate a rank loses while it moves bytes.
-        links: The links of the fabric.
-        routes: For a pair of ranks (source, destination) the links its bytes cross.
-        lanes: Queues that run one action at a time, in row order.
-        kind: Kind of each action, an index into KINDS.
-        rank: Rank of each action, −1 for a barrier.
-        lane: Lane of each action, −1 for a barrier.
-        after_offsets: Where each action's dependencies start in ``after``, and the end.
-        after: Numbers of the actions that must have finished; always smaller than the action's own.
-        src: Rank the bytes of a transfer leave, else −1.
-        dst: Rank they arrive at, else −1.
-        nbytes: Bytes a transfer puts on its route, else 0.
-        seconds: Duration of an action that crosses no link; for a transfer that does, its initial wait.
-        make_data: Makes the details and the temporaries.
-        make_pools: Makes the sizes of the pools.
-        options: How it was made: policy, prefetch, max_gemms, … as plain values.
-        peak: flop/s of the devices used together, 0 if unknown.
-        work: Tensors beyond the program's.
-        functions: Functions of the maps.
-        means: Ways to move bytes.
-        means_of: Which of them each action uses, −1 for its kind's own; None if every action does.
-        make_amounts: Makes the amounts; None if they follow from the details.
-    """
-
-    program: Program
-    name: str
-    machine: str
-    ranks: int
-    interference: Mapping[str, float]
-    links: Links
-    routes: Routes
-    lanes: Lanes
-    kind: NDArray[np.int8]
-    rank: Ints
-    lane: Ints
-    after_offsets: Ints
-    after: Ints
-    src: Ints
-    dst: Ints
-    nbytes: Ints
-    seconds: Floats
-    make_data: Callable[[], Data] = field(repr=False)
-    make_pools: Callable[[], list[Ints]] = field(repr=False)
+    program: Program  # A Problem or a Chain
+    name: str  # the stationary matrix of the universal algorithm, or the algorithm
+    machine: str  # name of the machine it was lowered for
+    ranks: int  # number of ranks, p
+    interference: Mapping[str, float]  # by kind, the share of its GEMM rate a rank loses while it moves bytes
+    links: Links  # the links of the fabric
+    routes: Routes  # for a pair of ranks (source, destination) the links its bytes cross
+    lanes: Lanes  # queues that run one action at a time, in row order
+    kind: NDArray[np.int8]  # kind of each action, an index into KINDS
+    rank: Ints  # rank of each action, −1 for a barrier
+    lane: Ints  # lane of each action, −1 for a barrier
+    after_offsets: Ints  # where each action's dependencies start in `after`, and the end
+    after: Ints  # numbers of the actions that must have finished; always smaller than the action's own
+    src: Ints  # rank the bytes of a transfer leave, else −1
+    dst: Ints  # rank they arrive at, else −1
+    nbytes: Ints  # bytes a transfer puts on its route, else 0
+    seconds: Floats  # duration of an action that crosses no link; for a transfer that does, its initial wait
+    make_data: Callable[[], Data] = field(repr=False)  # makes the details and the temporaries
+    make_pools: Callable[[], list[Ints]] = field(repr=False)  # makes the sizes of the pools
+    # How it was made: policy, prefetch, max_gemms, … as plain values.
     options: Mapping[str, Any] = field(default_factory=dict)
-    peak: float = 0.0
-    work: tuple[Tensor, ...] = ()
-    functions: tuple[Function, ...] = ()
-    means: tuple[Means, ...] = ()
+    peak: float = 0.0  # flop/s of the devices used together, 0 if unknown
+    work: tuple[Tensor, ...] = ()  # tensors beyond the program's
+    functions: tuple[Function, ...] = ()  # functions of the maps
+    means: tuple[Means, ...] = ()  # ways to move bytes
+    # Which of them each action uses, −1 for its kind's own; None if every action does.
     means_of: NDArray[np.int8] | None = None
+    # Makes the amounts; None if they follow from the details.
     make_amounts: Callable[[], Amounts] | None = field(default=None, repr=False)
 
     def __len__(self) -> int:
@@ -302,8 +270,7 @@ class Table:
         return [(int(x) // self.ranks, int(x) % self.ranks) for x in pairs]
 
 
-_OF_GEMMS = np.array([2, 0, 1])
-"""C, A and B: the tensors that a gemm of a single multiply works on."""
+_OF_GEMMS = np.array([2, 0, 1])  # C, A and B: the tensors that a gemm of a single multiply works on
 
 
 def check_moved(nbytes: Ints) -> None:

@@ -218,30 +218,24 @@ def _temporaries(rows: Sequence[tuple[int, ...]]) -> Buffers:
 
 @dataclass(frozen=True, eq=False)
 class Rows:
-    """Consecutive actions as columns; see :class:`umm.schedules.table.table.Schedule` for their meaning.
-
-    Attributes:
-        numbers: Rank, lane, src, dst and nbytes of each action, shape (5, actions): one array, because
-            joining parts costs by the array.
-        waits: Number of dependencies of each action.
-        after: The dependencies, one action's after another's, as table rows.
-        fill: Writes the rows' details, given the details' columns cut to these rows and the number that
-            its first temporary will have; returns its temporaries.
-        amounts: Returns what they move and multiply; None if that follows from the details.
-        pools: By rank the bytes of the pool slots of its temporaries, which come after those of all others;
-            none if its temporaries are in those.
-        functions: What its maps do; one of the parts may have maps.
-    """
+    """Consecutive actions as columns; see :class:`umm.schedules.table.table.Schedule` for their meaning."""
 
     kind: NDArray[np.int8]
+    # Rank, lane, src, dst and nbytes of each action, shape (5, actions): one array, because joining parts
+    # costs by the array.
     numbers: Ints
-    waits: Ints
-    after: Ints
+    waits: Ints  # number of dependencies of each action
+    after: Ints  # the dependencies, one action's after another's, as table rows
     seconds: NDArray[np.float64]
+    # Writes the rows' details, given the details' columns cut to these rows and the number that its first
+    # temporary will have; returns its temporaries.
     fill: Callable[[Details, int], Buffers]
+    # Returns what they move and multiply; None if that follows from the details.
     amounts: Callable[[], Amounts] | None = None
+    # By rank the bytes of the pool slots of its temporaries, which come after those of all others; none if
+    # its temporaries are in those.
     pools: Sequence[Ints] = ()
-    functions: tuple[Function, ...] = ()
+    functions: tuple[Function, ...] = ()  # what its maps do; one of the parts may have maps
 
 
 def no_data(details: Details, first: int) -> Buffers:

@@ -44,14 +44,11 @@ from umm.schedules.writer.costs import UNSAID, Action, Lines, Written, lines_joi
 
 KERNEL = "kernel"
 """The lane on which a collective's kernel adds up: its sums are in memory when the next kernel starts."""
-MOST_OBJECTS = 50_000
-"""Actions after which they become columns, which take a fifth of the memory."""
-Row = int | None
-"""Number of an action, None where empty work was left out."""
+MOST_OBJECTS = 50_000  # actions after which they become columns, which take a fifth of the memory
+Row = int | None  # number of an action, None where empty work was left out
 
 
-FEWEST_AT_ONCE = 32
-"""Transfers of which fewer are written one by one."""
+FEWEST_AT_ONCE = 32  # transfers of which fewer are written one by one
 
 
 MOST_KEPT, ONE_KEPT = 2_000_000, 200_000
@@ -99,19 +96,12 @@ kept = Kept()
 
 
 class How(TypedDict, total=False):
-    """How a transfer is done.
+    """How a transfer is done."""
 
-    Attributes:
-        lane: Which of its rank's lanes; the lanes of its group in turn if not said.
-        means: A way to move bytes that the machine names; its kind's own if not said.
-        charge: Bytes on the links for each byte that moves; what the machine says if not said.
-        after: Actions to wait for beside those that follow from the slices.
-    """
-
-    lane: str
-    means: str
-    charge: float
-    after: Sequence[Row]
+    lane: str  # which of its rank's lanes; the lanes of its group in turn if not said
+    means: str  # a way to move bytes that the machine names; its kind's own if not said
+    charge: float  # bytes on the links for each byte that moves; what the machine says if not said
+    after: Sequence[Row]  # actions to wait for beside those that follow from the slices
 
 
 class Builder(Room):
@@ -789,8 +779,7 @@ class Builder(Room):
                     )
 
 
-_HELD = 2**40
-"""From it on are kept the numbers of temporaries, below it those of tiles."""
+_HELD = 2**40  # from it on are kept the numbers of temporaries, below it those of tiles
 
 
 def _one_after_another(waiting: Sequence[Transfers]) -> Transfers:

@@ -36,56 +36,40 @@ PLAIN = Multiplied()
 
 @dataclass(slots=True)
 class Action:
-    """One action: its kind, rank and lane by name, its slices, the one written first.
-
-    Attributes:
-        seconds: Seconds it takes or waits beside what follows from its slices.
-        nbytes: Bytes it is charged; None if they, and the rest of its seconds, follow from its slices.
-        charge: Bytes on the links for each byte that moves; 0 for what the machine says.
-    """
+    """One action: its kind, rank and lane by name, its slices, the one written first."""
 
     kind: int
     rank: int
     lane: str
     pieces: tuple[Slice, ...]
-    seconds: float = 0.0
+    seconds: float = 0.0  # seconds it takes or waits beside what follows from its slices
     means: str | None = None
     multiplied: Multiplied = PLAIN
     fn: int = -1
+    # Bytes it is charged; None if they, and the rest of its seconds, follow from its slices.
     nbytes: int | None = None
-    charge: float = 0.0
+    charge: float = 0.0  # bytes on the links for each byte that moves; 0 for what the machine says
 
 
-UNSAID = -1
-"""Bytes of an action that follow from its slices."""
+UNSAID = -1  # bytes of an action that follow from its slices
 
 
 @dataclass(frozen=True, eq=False)
 class Lines:
-    """Consecutive actions as columns; see :class:`Action`.
+    """Consecutive actions as columns; see :class:`Action`."""
 
-    Attributes:
-        kind: Kind of each.
-        lanes: Names of lanes as they are first used, of which ``lane`` has the numbers, −1 for none.
-        lane: Lane of each.
-        seconds: Seconds of each.
-        nbytes: Bytes it is charged, or UNSAID.
-        means: Names of means as they are first used, of which ``way`` has the numbers, −1 for none.
-        way: Means of each.
-        charge: Bytes on the links for each byte that moves.
-        details: What each touches; ``op`` says nothing yet.
-    """
-
-    kind: NDArray[np.int8]
+    kind: NDArray[np.int8]  # kind of each
     rank: Ints
+    # Names of lanes as they are first used, of which `lane` has the numbers, −1 for none.
     lanes: tuple[str, ...]
-    lane: Ints
-    seconds: Floats
-    nbytes: Ints
+    lane: Ints  # lane of each
+    seconds: Floats  # seconds of each
+    nbytes: Ints  # bytes it is charged, or UNSAID
+    # Names of means as they are first used, of which `way` has the numbers, −1 for none.
     means: tuple[str, ...]
-    way: Ints
-    charge: Floats
-    details: Details
+    way: Ints  # means of each
+    charge: Floats  # bytes on the links for each byte that moves
+    details: Details  # what each touches; `op` says nothing yet
 
     def __len__(self) -> int:
         return len(self.kind)
@@ -154,33 +138,19 @@ def _widened(details: Details, operands: int) -> Details:
 
 
 class Written(NamedTuple):
-    """A Builder's actions and their context.
+    """A Builder's actions and their context."""
 
-    Attributes:
-        name: Name of the algorithm.
-        program: The program it carries out.
-        machine: The machine it is lowered for.
-        work: Tensors beyond the program's.
-        lanes: Number of lanes of each group beside ``compute``.
-        options: How it was made.
-        lines: The actions.
-        after_offsets: Where each action's dependencies start in ``after``.
-        after: Numbers of the actions waited for.
-        temporaries: Rank, slot and extent of each.
-        functions: Functions of the maps.
-    """
-
-    name: str
-    program: Program
-    machine: Machine
-    work: tuple[Tensor, ...]
-    lanes: Mapping[str, int]
-    options: Mapping[str, Any]
-    lines: Lines
-    after_offsets: Ints
-    after: Ints
-    temporaries: Buffers
-    functions: tuple[Function, ...]
+    name: str  # name of the algorithm
+    program: Program  # the program it carries out
+    machine: Machine  # the machine it is lowered for
+    work: tuple[Tensor, ...]  # tensors beyond the program's
+    lanes: Mapping[str, int]  # number of lanes of each group beside `compute`
+    options: Mapping[str, Any]  # how it was made
+    lines: Lines  # the actions
+    after_offsets: Ints  # where each action's dependencies start in `after`
+    after: Ints  # numbers of the actions waited for
+    temporaries: Buffers  # rank, slot and extent of each
+    functions: tuple[Function, ...]  # functions of the maps
 
 
 def priced(written: Written) -> Schedule:

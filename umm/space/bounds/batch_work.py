@@ -19,17 +19,11 @@ from umm.program.tensors import Tensor
 
 
 class BatchWork(NamedTuple):
-    """The work of the ranks of a batch, or the least work of those of a multiply.
+    """The work of the ranks of a batch, or the least work of those of a multiply."""
 
-    Attributes:
-        gemms: Seconds of gemms of each rank.
-        nbytes: Bytes that move from rank to rank, shape (p, p); 0 from a rank to itself.
-        actions: Gemms and gets of all ranks, or somewhat more.
-    """
-
-    gemms: Floats
-    nbytes: Floats
-    actions: int
+    gemms: Floats  # seconds of gemms of each rank
+    nbytes: Floats  # bytes that move from rank to rank, shape (p, p); 0 from a rank to itself
+    actions: int  # gemms and gets of all ranks, or somewhat more
 
 
 def batch_work(statement: Multiply, tensors: Mapping[str, Tensor], machine: Machine) -> BatchWork:

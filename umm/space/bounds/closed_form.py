@@ -120,17 +120,11 @@ AT_ONCE = 1 << 22  # numbers in one array: about 32 MB
 
 @dataclass(frozen=True, eq=False)
 class Bounds:
-    """Lower bounds of the points of a space; one entry for each allowed point.
+    """Lower bounds of the points of a space; one entry for each allowed point."""
 
-    Attributes:
-        seconds: Lower bound of the makespan.
-        memory: Lower bound of the bytes the fullest rank allocates.
-        moves: What of the seconds is for moving operands that are given elsewhere.
-    """
-
-    seconds: Floats
-    memory: Floats
-    moves: Floats
+    seconds: Floats  # lower bound of the makespan
+    memory: Floats  # lower bound of the bytes the fullest rank allocates
+    moves: Floats  # what of the seconds is for moving operands that are given elsewhere
 
 
 def closed_form(points: MultiplyPoints, machine: Machine, only: tuple[int, ...] | None = None) -> Bounds:

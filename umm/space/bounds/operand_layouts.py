@@ -42,17 +42,11 @@ class Parts:
 
 @dataclass(frozen=True, eq=False)
 class Overlaps:
-    """How parts of some layouts of two matrices meet the work of ranks: all pairs, each different one once.
+    """How parts of some layouts of two matrices meet the work of ranks: each different pair once."""
 
-    Attributes:
-        table: The tables of the different pairs, shape (9, kinds, other kinds, places, places asked).
-        kind: Which kind each layout of the one matrix is.
-        other: Which kind each layout of the other matrix is.
-    """
-
-    table: Floats
-    kind: Ints
-    other: Ints
+    table: Floats  # the tables of the different pairs, shape (9, kinds, other kinds, places, places asked)
+    kind: Ints  # which kind each layout of the one matrix is
+    other: Ints  # which kind each layout of the other matrix is
 
 
 MAX_CACHED_RANKS = 64
@@ -121,16 +115,11 @@ DIMENSIONS = {"A": ("m", "k"), "B": ("k", "n"), "C": ("m", "n")}
 
 @dataclass(frozen=True, eq=False)
 class OperandLayouts:
-    """The layouts of one operand, and where each puts every rank.
+    """The layouts of one operand, and where each puts every rank."""
 
-    Attributes:
-        matrix: A, B or C.
-        itemsize: Bytes of an element.
-    """
-
-    matrix: str
+    matrix: str  # A, B or C
     layouts: Sequence[Layout]
-    itemsize: int
+    itemsize: int  # bytes of an element
 
     def __len__(self) -> int:
         return len(self.layouts)

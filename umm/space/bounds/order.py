@@ -23,31 +23,19 @@ from umm.space.bounds.statement_work import StatementWork
 
 
 class Complete(NamedTuple):
-    """When a tensor is complete at the earliest.
+    """When a tensor is complete at the earliest."""
 
-    Attributes:
-        part: Seconds before which none of it is complete anywhere.
-        whole: Seconds before which no part that a rank owns is complete there.
-        last: Seconds before which not all tiles that each rank owns are.
-    """
-
-    part: float = 0.0
-    whole: Any = 0.0
-    last: Any = 0.0
+    part: float = 0.0  # seconds before which none of it is complete anywhere
+    whole: Any = 0.0  # seconds before which no part that a rank owns is complete there
+    last: Any = 0.0  # seconds before which not all tiles that each rank owns are
 
 
 class Job(NamedTuple):
-    """Bytes of one matrix on the links of ranks.
+    """Bytes of one matrix on the links of ranks."""
 
-    Attributes:
-        release: Seconds before which none of it flows.
-        load: Seconds that it takes on each rank's links, shape (LINKS, ranks).
-        reader: First statement that a rank begins when all of it has arrived; their number without one.
-    """
-
-    release: float
-    load: Floats
-    reader: int
+    release: float  # seconds before which none of it flows
+    load: Floats  # seconds that it takes on each rank's links, shape (LINKS, ranks)
+    reader: int  # first statement that a rank begins when all of it has arrived; their number without one
 
 
 def in_order(
@@ -170,19 +158,12 @@ def _reader(statements: Sequence[Statement], works: Sequence[StatementWork], num
 
 
 class Around(NamedTuple):
-    """Certainties about a statement's neighbours, in whatever layouts.
+    """Certainties about a statement's neighbours, in whatever layouts."""
 
-    Attributes:
-        everywhere: Whether all ranks compute in the next one.
-        whole: Whether that reads all that each rank owns of this one's output.
-        later: Statements of the chain that may come later than they are written.
-        earlier: Those that may come before these.
-    """
-
-    everywhere: bool
-    whole: bool
-    later: Collection[int] = ()
-    earlier: Collection[int] = ()
+    everywhere: bool  # whether all ranks compute in the next one
+    whole: bool  # whether that reads all that each rank owns of this one's output
+    later: Collection[int] = ()  # statements of the chain that may come later than they are written
+    earlier: Collection[int] = ()  # those that may come before these
 
 
 def in_line(statements: Sequence[Statement], number: int, work: StatementWork, around: Around) -> list[float]:

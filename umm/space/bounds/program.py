@@ -23,24 +23,17 @@ from umm.arrays import Floats, Ints
 from umm.linear_program import TOLERANCE, Rows, solver
 from umm.space.assignments import Place
 
-MOST_NODES = 200
-"""Nodes of the solver's branch and bound: the bound at its end is one, if not the least."""
+MOST_NODES = 200  # nodes of the solver's branch and bound: the bound at its end is one, if not the least
 ENTRIES_OF_AN_ACTION, NUMBERS_OF_AN_ACTION = 2_000, 10_000
 """Entries of the matrix that the solver goes through while an action is simulated, and numbers added up."""
-MOST_AT_ONCE = 2**20
-"""Numbers added up at once: more need more memory, and leave a signal waiting."""
+MOST_AT_ONCE = 2**20  # numbers added up at once: more need more memory, and leave a signal waiting
 
 
 class Least(NamedTuple):
-    """A bound below all assignments that are left.
+    """A bound below all assignments that are left."""
 
-    Attributes:
-        bound: The bound, in seconds; infinite where no assignment is left.
-        place: The best assignment that the solver met; None without any.
-    """
-
-    bound: float
-    place: Place | None
+    bound: float  # the bound, in seconds; infinite where no assignment is left
+    place: Place | None  # The best assignment that the solver met; None without any.
 
 
 class LayoutProgram:

@@ -41,8 +41,7 @@ from umm.schedules.table.details import ACCUMULATE, GEMM, GET, KINDS, MAP
 from umm.space.bounds.batch_work import BatchWork, batch_work, least_work
 from umm.space.bounds.transfers import least_slowdown, link_times
 
-LINKS = 5
-"""Links of a rank: into it from its node and from others, its lanes and its card, out of it."""
+LINKS = 5  # links of a rank: into it from its node and from others, its lanes and its card, out of it
 SLOWED = 4
 """Links whose transfers slow a rank's work down: out of it and into it in its node, into and out of that."""
 MOST_WRITTEN = 48
@@ -54,38 +53,30 @@ Those of more move slivers, and take longer than others of the same tensors.
 
 @dataclass(frozen=True, eq=False)
 class StatementWork:
-    """Work of one statement, in seconds.
+    """Work of one statement, in seconds."""
 
-    Attributes:
-        seconds: Load of each resource: engines of devices, each rank's work as its own transfers slow it
-            down, links. Added over statements, the largest is a lower bound of their joined schedule.
-        span: Work of each rank, which does statements in their order; 0 of passes that have other lanes.
-        moves: For A, B and C that move the load of each rank's links, shape (LINKS, ranks).
-        comes: For A and B from when any of it is complete until each rank has multiplied all that it gets;
-            0 where it gets nothing.
-        begins: Least work of a rank before any part of the output can be complete.
-        sums: Of sums the time from the end of the first rank's gemms until some of the output is complete
-            anywhere, and until each rank has its own part; None without sums.
-        summed: From the end of the last gemm until replicas are summed one-sidedly; else 0.
-        single: Whether each rank does one gemm or map, whose output is complete nowhere before its end.
-        aligned: Of a map, for each tensor it reads whether it reads whole tiles where they lie; of a grouped
-            multiply whether ranks multiply the rows that they own.
-        stationary: Matrix that stays in place.
-        how: Partition of a multiply by collectives; None of others.
-        actions: About how many actions it is; of a multiply by collectives those of A, B and C by name.
-    """
-
+    # Load of each resource: engines of devices, each rank's work as its own transfers slow it down, links.
+    # Added over statements, the largest is a lower bound of their joined schedule.
     seconds: Floats
-    span: Floats
+    span: Floats  # work of each rank, which does statements in their order; 0 of passes that have other lanes
+    # For A, B and C that move the load of each rank's links, shape (LINKS, ranks).
     moves: Mapping[str, Floats] = field(default_factory=dict)
+    # For A and B from when any of it is complete until each rank has multiplied all that it gets; 0 where it
+    # gets nothing.
     comes: Mapping[str, Floats] = field(default_factory=dict)
-    begins: float = 0.0
+    begins: float = 0.0  # least work of a rank before any part of the output can be complete
+    # Of sums the time from the end of the first rank's gemms until some of the output is complete anywhere,
+    # and until each rank has its own part; None without sums.
     sums: tuple[float, Floats] | None = None
-    summed: float = 0.0
+    summed: float = 0.0  # from the end of the last gemm until replicas are summed one-sidedly; else 0
+    # Whether each rank does one gemm or map, whose output is complete nowhere before its end.
     single: bool = False
+    # Of a map, for each tensor it reads whether it reads whole tiles where they lie; of a grouped multiply
+    # whether ranks multiply the rows that they own.
     aligned: tuple[bool, ...] = ()
-    stationary: str = "auto"
-    how: Gathered | None = None
+    stationary: str = "auto"  # matrix that stays in place
+    how: Gathered | None = None  # Partition of a multiply by collectives; None of others.
+    # About how many actions it is; of a multiply by collectives those of A, B and C by name.
     actions: Mapping[str, int] = field(default_factory=dict)
 
 

@@ -27,30 +27,23 @@ from umm.space.assignments import Assignments, Place
 from umm.space.bounds.order import Around, in_line, in_order
 from umm.space.bounds.statement_work import StatementWork, statement_work
 
-ROWS_COMPARED_FIRST = 64
-"""Rows by which resources are compared before they are by all."""
+ROWS_COMPARED_FIRST = 64  # rows by which resources are compared before they are by all
 MAX_SUMMED_AT_ONCE = 2**20
 """Numbers that are added up at once: more need more memory, and leave a signal waiting."""
-Known = dict[object, StatementWork]
-"""The work of statements, by all that it depends on."""
+Known = dict[object, StatementWork]  # the work of statements, by all that it depends on
 
 
 @dataclass(frozen=True, eq=False)
 class StatementTable:
-    """The work of a statement for every choice of the groups its tensors belong to.
+    """The work of a statement for every choice of the groups its tensors belong to."""
 
-    Attributes:
-        groups: Numbers of these groups, ascending.
-        seconds: By choice of each group, then by resource: those of :class:`StatementWork`, the ranks in
-            their order, and last the line, see ``in_line``.
-        works: By choice of each group.
-        waits: By choice of each group, of each tensor that it reads and that is summed over replicas: seconds
-            from the last gemm before its sums to the first action of each rank that reads it.
-    """
-
-    groups: tuple[int, ...]
+    groups: tuple[int, ...]  # numbers of these groups, ascending
+    # By choice of each group, then by resource: those of `StatementWork`, the ranks in their order, and last
+    # the line, see `in_line`.
     seconds: Floats
-    works: Mapping[Place, StatementWork]
+    works: Mapping[Place, StatementWork]  # by choice of each group
+    # By choice of each group, of each tensor that it reads and that is summed over replicas: seconds from the
+    # last gemm before its sums to the first action of each rank that reads it.
     waits: Mapping[Place, Mapping[str, Floats]]
 
     def work(self, place: Sequence[int]) -> StatementWork:
@@ -67,26 +60,18 @@ class StatementTable:
 
 @dataclass(frozen=True, eq=False)
 class Tables:
-    """The tables of a chain's statements, and the bytes of its tensors.
+    """The tables of a chain's statements, and the bytes of its tensors."""
 
-    Attributes:
-        points: Of which program and layouts.
-        statements: A table for each statement, in order.
-        moves: A table for each tensor that is given elsewhere, of the copy that brings it.
-        held: By group and choice the bytes of its tensors on each rank.
-        beside: Likewise the bytes beside a schedule of one layer: the optimizer's state of its weights, and
-            those of the other layers.
-        start_s: Seconds before a collective's first transfer.
-        inner: Whether bounds are of a layer in the middle of many.
-    """
-
-    points: Assignments
-    statements: tuple[StatementTable, ...]
+    points: Assignments  # of which program and layouts
+    statements: tuple[StatementTable, ...]  # a table for each statement, in order
+    # A table for each tensor that is given elsewhere, of the copy that brings it.
     moves: tuple[StatementTable, ...]
-    held: tuple[Floats, ...]
+    held: tuple[Floats, ...]  # by group and choice the bytes of its tensors on each rank
+    # Likewise the bytes beside a schedule of one layer: the optimizer's state of its weights, and those of
+    # the other layers.
     beside: tuple[Floats, ...]
-    start_s: float
-    inner: bool
+    start_s: float  # seconds before a collective's first transfer
+    inner: bool  # whether bounds are of a layer in the middle of many
 
     @property
     def all(self) -> tuple[StatementTable, ...]:
@@ -308,23 +293,14 @@ def tables_of(
 
 @dataclass(frozen=True, eq=False)
 class _Statements:
-    """Prices the statements of a chain.
+    """Prices the statements of a chain."""
 
-    Attributes:
-        points: Of which program and layouts.
-        machine: Where it runs.
-        options: Of the universal algorithm.
-        group_of: Number of each tensor's group.
-        laid: Each tensor by choice of its group.
-        known: Work by all that it depends on; it is added to.
-    """
-
-    points: Assignments
-    machine: Machine
-    options: Mapping[str, Any]
-    group_of: Mapping[str, int]
-    laid: Mapping[str, Sequence[Tensor]]
-    known: Known
+    points: Assignments  # of which program and layouts
+    machine: Machine  # where it runs
+    options: Mapping[str, Any]  # of the universal algorithm
+    group_of: Mapping[str, int]  # number of each tensor's group
+    laid: Mapping[str, Sequence[Tensor]]  # each tensor by choice of its group
+    known: Known  # work by all that it depends on; it is added to
 
     def table(self, number: int) -> StatementTable:
         """Return the table of a statement, without its seconds."""

@@ -14,64 +14,40 @@ from umm.machines import Machine
 from umm.machines.curves import MessageSizes
 from umm.schedules.table.resources import Platform, platform
 
-ALL = 16
-"""Ranks up to which bounds look at all of them."""
-FANS_IN = 2
-"""Pairs of ranks for each of the ranks looked at that a link carries at least to be looked at too."""
-LOOKED_AT = 8
-"""Ranks that bounds look at where there are more; half of them where each has a card of its own."""
+ALL = 16  # ranks up to which bounds look at all of them
+FANS_IN = 2  # pairs of ranks for each of the ranks looked at that a link carries at least to be looked at too
+LOOKED_AT = 8  # ranks that bounds look at where there are more; half of them where each has a card of its own
 GOLDEN = (5**0.5 - 1) / 2
 
 
 @dataclass(frozen=True, eq=False)
 class Loads:
-    """The links that transfers of one direction cross, between any rank and each of those looked at.
+    """The links that transfers of one direction cross, between any rank and each of those looked at."""
 
-    Attributes:
-        cell: For every link of every route its pair, other rank · number of ranks looked at + which of
-            them; ordered by link, then by the rank looked at.
-        starts: Where in ``cell`` what one of the ranks looked at has on one link starts.
-        rank: Which of the ranks looked at that is.
-        links: Where in ``starts`` each link starts.
-        link: Which of the links looked at in all each is.
-        inverse: Seconds a byte takes on each.
-    """
-
+    # For every link of every route its pair, other rank · number of ranks looked at + which of them; ordered
+    # by link, then by the rank looked at.
     cell: Ints
-    starts: Ints
-    rank: Ints
-    links: Ints
-    link: Ints
-    inverse: Floats
+    starts: Ints  # where in `cell` what one of the ranks looked at has on one link starts
+    rank: Ints  # which of the ranks looked at that is
+    links: Ints  # where in `starts` each link starts
+    link: Ints  # which of the links looked at in all each is
+    inverse: Floats  # seconds a byte takes on each
 
 
 @dataclass(frozen=True, eq=False)
 class LinkTimes:
-    """How long bytes take between the ranks of a problem, and on which links.
+    """How long bytes take between the ranks of a problem, and on which links."""
 
-    Attributes:
-        ranks: The ranks looked at, S of p.
-        inverse: Seconds a byte takes alone from any rank to each of them, shape (p, S); 0 to itself.
-        latency: Seconds before bytes flow, shape (p, S); 0 from a rank to itself.
-        out_inverse: The same from each of them to any rank, shape (p, S).
-        out_latency: The same.
-        inward: The links from any rank to those looked at.
-        outward: The links from them to any rank.
-        used: Numbers of the links looked at, ascending.
-        disjoint: Whether all ranks are looked at, and no link belongs to two routes.
-        device: Device of each rank looked at.
-    """
-
-    ranks: Ints
-    inverse: Floats
-    latency: Floats
-    out_inverse: Floats
-    out_latency: Floats
-    inward: Loads
-    outward: Loads
-    used: Ints
-    disjoint: bool
-    device: Ints
+    ranks: Ints  # the ranks looked at, S of p
+    inverse: Floats  # seconds a byte takes alone from any rank to each of them, shape (p, S); 0 to itself
+    latency: Floats  # seconds before bytes flow, shape (p, S); 0 from a rank to itself
+    out_inverse: Floats  # the same from each of them to any rank, shape (p, S)
+    out_latency: Floats  # the same
+    inward: Loads  # the links from any rank to those looked at
+    outward: Loads  # the links from them to any rank
+    used: Ints  # numbers of the links looked at, ascending
+    disjoint: bool  # whether all ranks are looked at, and no link belongs to two routes
+    device: Ints  # device of each rank looked at
 
     @property
     def every(self) -> bool:
@@ -153,21 +129,13 @@ class LinkTimes:
 
 @dataclass(frozen=True, eq=False)
 class Transfers:
-    """Transfers of one matrix; axes as in :class:`umm.space.bounds.combinations.Combinations`.
+    """Transfers of one matrix; axes as in :class:`umm.space.bounds.combinations.Combinations`."""
 
-    Attributes:
-        number: How many a rank makes.
-        seconds: What they take one after another, each alone on its route.
-        shortest: The shortest of them, infinite if there is none.
-        at_least: How long every op of the rank waits for one of them; 0 if some op needs none.
-        on_links: How long each link is busy with those of all ranks.
-    """
-
-    number: Floats
-    seconds: Floats
-    shortest: Floats
-    at_least: Floats
-    on_links: Floats
+    number: Floats  # how many a rank makes
+    seconds: Floats  # what they take one after another, each alone on its route
+    shortest: Floats  # the shortest of them, infinite if there is none
+    at_least: Floats  # how long every op of the rank waits for one of them; 0 if some op needs none
+    on_links: Floats  # how long each link is busy with those of all ranks
 
 
 def busiest_lane(transfers: list[Transfers], lanes: int) -> Floats:

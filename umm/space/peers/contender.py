@@ -61,48 +61,32 @@ class Contender(Protocol):
 
 
 class Timed(NamedTuple):
-    """A contender's figures that decide the choice.
-
-    Attributes:
-        makespan_s: Seconds from where operands start to where the results end.
-        fits: Whether the fullest rank is within the budget.
-    """
+    """A contender's figures that decide the choice."""
 
     contender: Contender
-    makespan_s: float
-    fits: bool
+    makespan_s: float  # seconds from where operands start to where the results end
+    fits: bool  # whether the fullest rank is within the budget
 
 
 @dataclass(frozen=True)
 class Row:
-    """A contender on one machine, in full.
-
-    Attributes:
-        layouts: The layout of each tensor in which it computes.
-        how: Its choices in words.
-        own_s: Seconds if all tensors started as it wants them.
-        makespan_s: Seconds from where operands start to where the results end.
-        exposed_s: Seconds in which a rank moves or adds up data and computes nothing; the mean of all ranks.
-        bytes: Payload between ranks, all together.
-        memory_bytes: What the fullest rank holds.
-        fits: Whether that is within the budget.
-        actions: How many actions its schedule has.
-        model: What all layers of a model take, if times, bytes and memory are of these; schedules are of one.
-        corners_s: Its makespan at each of the :func:`umm.machines.corners.corners` of the machine; None if
-            they were not simulated.
-    """
+    """A contender on one machine, in full."""
 
     contender: Contender
-    layouts: Mapping[str, str]
-    how: str
-    own_s: float
-    makespan_s: float
+    layouts: Mapping[str, str]  # the layout of each tensor in which it computes
+    how: str  # its choices in words
+    own_s: float  # seconds if all tensors started as it wants them
+    makespan_s: float  # seconds from where operands start to where the results end
+    # Seconds in which a rank moves or adds up data and computes nothing; the mean of all ranks.
     exposed_s: float
-    bytes: int
-    memory_bytes: int
-    fits: bool
-    actions: int
+    bytes: int  # payload between ranks, all together
+    memory_bytes: int  # what the fullest rank holds
+    fits: bool  # whether that is within the budget
+    actions: int  # how many actions its schedule has
+    # What all layers of a model take, if times, bytes and memory are of these; schedules are of one.
     model: Steady | None = None
+    # Its makespan at each of the `umm.machines.corners.corners` of the machine; None if they were not
+    # simulated.
     corners_s: tuple[float, ...] | None = None
 
     @property
@@ -207,8 +191,7 @@ def ranged(rows: Sequence[Row], start: Any, machine: Machine, progress: Progress
     return [by_id[id(row)] for row in rows]
 
 
-MARGIN = 0.01
-"""By how much another way has to be faster than the first to be worth it, as a share."""
+MARGIN = 0.01  # by how much another way has to be faster than the first to be worth it, as a share
 
 
 def chosen(timed: Sequence[Timed], start: Any, preferred: str = "") -> Contender:
@@ -248,23 +231,15 @@ MOST_COPIES = 4
 
 @dataclass(frozen=True)
 class Scheme:
-    """A way to lay out a program; its inputs start as it wants them, unless the program says where they are.
+    """A way to lay out a program, whose inputs start as it wants unless the program says where."""
 
-    Attributes:
-        name: What its row is called.
-        layouts: A text for each tensor.
-        ranks: Ranks that share the work.
-        change: What becomes of the program's statements before.
-        stationary: Of multiplies by what they write, or for all.
-        movement: How multiplies move what they need and make.
-    """
-
-    name: str
-    layouts: Mapping[str, str]
-    ranks: int
+    name: str  # what its row is called
+    layouts: Mapping[str, str]  # a text for each tensor
+    ranks: int  # ranks that share the work
+    # What becomes of the program's statements before.
     change: Callable[[Outline], Outline] = field(default=lambda outline: outline)
-    stationary: str | Mapping[str, str] = "auto"
-    movement: str = "auto"
+    stationary: str | Mapping[str, str] = "auto"  # of multiplies by what they write, or for all
+    movement: str = "auto"  # how multiplies move what they need and make
 
     def schedule(self, start: Outline, machine: Machine) -> Schedule:
         """Return the schedule of a program with these tensors."""
@@ -370,19 +345,14 @@ def _of_experts(name: str, ranks: int, outline: Outline) -> Outline:
 
 @dataclass(frozen=True)
 class Stack:
-    """Many layers as a model has them.
-
-    Attributes:
-        recompute: What the backward part computes again: none, attention, all. Of several each scheme has the
-            first with which it fits; with which it does not, the last.
-        state: Bytes of optimizer state for each element of a weight.
-        vocab: Different tokens of the embedding before and the head after; 0 for neither.
-    """
+    """Many layers as a model has them."""
 
     layers: int
+    # What the backward part computes again: none, attention, all. Of several each scheme has the first with
+    # which it fits; with which it does not, the last.
     recompute: tuple[str, ...] = ("none",)
-    state: float = 0.0
-    vocab: int = 0
+    state: float = 0.0  # bytes of optimizer state for each element of a weight
+    vocab: int = 0  # different tokens of the embedding before and the head after; 0 for neither
 
     def least_bytes(self, outline: Outline, chain: Chain, recompute: str) -> float:
         """Return a lower bound on all layers' bytes on the fullest rank: weights, gradients, states, kept."""

@@ -33,18 +33,13 @@ STAY = "in place"
 
 @dataclass(frozen=True)
 class Way:
-    """A way to multiply operands that start somewhere already, and to leave C somewhere.
+    """A way to multiply operands that start somewhere already, and to leave C somewhere."""
 
-    Attributes:
-        name: What its row is called.
-        algorithm: Name of the algorithm.
-        options: Its options, and of the universal one the stationary matrix.
-        layouts: Where the universal algorithm multiplies; None where A, B and C are.
-    """
-
-    name: str
-    algorithm: str = UNIVERSAL
+    name: str  # what its row is called
+    algorithm: str = UNIVERSAL  # name of the algorithm
+    # Its options, and of the universal one the stationary matrix.
     options: Mapping[str, Any] = field(default_factory=dict)
+    # Where the universal algorithm multiplies; None where A, B and C are.
     layouts: tuple[str, str, str] | None = None
 
     def schedule(self, start: Problem, machine: Machine) -> Schedule:
@@ -252,15 +247,10 @@ def _options(choice: Choice) -> dict[str, Any]:
 
 
 class Tuned(NamedTuple):
-    """An algorithm as it competes.
+    """An algorithm as it competes."""
 
-    Attributes:
-        contender: With its best options; None if it cannot serve the problem with any.
-        refusal: Why it cannot with its own options, and what would work; None if it can.
-    """
-
-    contender: Way | None
-    refusal: str | None
+    contender: Way | None  # With its best options; None if it cannot serve the problem with any.
+    refusal: str | None  # Why it cannot with its own options, and what would work; None if it can.
 
 
 def pgemm() -> Way:

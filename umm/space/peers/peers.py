@@ -35,8 +35,7 @@ from umm.space.space import Space
 from umm.units import format_bytes, format_seconds
 
 Memory = str | int | None
-_Laid = tuple[Scheme, Outline, Chain]
-"""A scheme, the program as it changes it, and that in its layouts."""
+_Laid = tuple[Scheme, Outline, Chain]  # a scheme, the program as it changes it, and that in its layouts
 
 
 def peers(
@@ -165,25 +164,15 @@ MOST_WORK = 200_000
 
 
 class Field(Protocol):
-    """Who competes in a program.
+    """Who competes in a program."""
 
-    Attributes:
-        start: The program, and where its operands start.
-        asked: The problem as it was asked; None of several statements.
-        ranks: Ranks that share the work.
-        size: What of it varies for where the verdict changes: ``m`` or ``tokens``.
-        stack: The layers of a model; None for the program alone.
-        refused: By name, why an algorithm cannot compute it, and what would work.
-        proven: Whether the universal contender is proven to be the best of its space.
-    """
-
-    start: Any
-    asked: Any
-    ranks: int
-    size: str
-    stack: Stack | None
-    refused: dict[str, str]
-    proven: bool
+    start: Any  # the program, and where its operands start
+    asked: Any  # The problem as it was asked; None of several statements.
+    ranks: int  # ranks that share the work
+    size: str  # what of it varies for where the verdict changes: `m` or `tokens`
+    stack: Stack | None  # The layers of a model; None for the program alone.
+    refused: dict[str, str]  # by name, why an algorithm cannot compute it, and what would work
+    proven: bool  # whether the universal contender is proven to be the best of its space
 
     @property
     def names(self) -> Sequence[str]:

@@ -34,25 +34,17 @@ from umm.units import format_bytes, format_seconds
 if TYPE_CHECKING:
     import pandas as pd
 
-MAX_STRETCH = 8
-"""The largest size asked about, as a multiple of the current one, and one over the smallest."""
-EXACT = 16
-"""How exactly the size is found where it changes: to one part in so many, or in half as many."""
+MAX_STRETCH = 8  # the largest size asked about, as a multiple of the current one, and one over the smallest
+EXACT = 16  # how exactly the size is found where it changes: to one part in so many, or in half as many
 
 
 @dataclass(frozen=True)
 class Stretch:
-    """A range of sizes with one way to take.
+    """A range of sizes with one way to take."""
 
-    Attributes:
-        start: Where it begins; of the first, the smallest size asked about.
-        stop: Where the next begins; of the last, the largest size asked about.
-        way: Which way, in words.
-    """
-
-    start: int
-    stop: int
-    way: str
+    start: int  # where it begins; of the first, the smallest size asked about
+    stop: int  # where the next begins; of the last, the largest size asked about
+    way: str  # which way, in words
 
 
 def stretches(size: int, way_at: Callable[[int], str]) -> list[Stretch]:
@@ -91,8 +83,7 @@ def _changes(low: int, high: int, way_at: Callable[[int], str]) -> list[tuple[in
     return _changes(low, middle, way_at) + _changes(middle, high, way_at)
 
 
-RIVAL = 1.25
-"""Asked about at all m is who takes at most so many times the best at this one or at an end."""
+RIVAL = 1.25  # asked about at all m is who takes at most so many times the best at this one or at an end
 
 
 class Around:
@@ -197,17 +188,11 @@ def _rivals(contender: Contender, timed: Sequence[Timed]) -> bool:
 
 @dataclass(frozen=True)
 class Crossover:
-    """A size at which the best action changes.
+    """A size at which the best action changes."""
 
-    Attributes:
-        at: The first size of the other action.
-        below: Best action below, in words.
-        above: Best action from there on.
-    """
-
-    at: int
-    below: str
-    above: str
+    at: int  # the first size of the other action
+    below: str  # best action below, in words
+    above: str  # best action from there on
 
 
 @dataclass(frozen=True)

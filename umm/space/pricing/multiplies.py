@@ -39,23 +39,14 @@ STARTED_BY_BUILDER = 200
 
 
 class Built(NamedTuple):
-    """Figures of the schedule of a point.
+    """Figures of the schedule of a point."""
 
-    Attributes:
-        memory: Bytes of the fullest rank, operands that are given elsewhere included.
-        pool: Bytes of the largest pool.
-        gap: The policy's bound on better steps, or None.
-        peak: flop/s of the devices used.
-        content: The same where the actions of the multiply are the same.
-        actions: Number of actions.
-    """
-
-    memory: int
-    pool: int
-    gap: float | None
-    peak: float
-    content: bytes
-    actions: int
+    memory: int  # bytes of the fullest rank, operands that are given elsewhere included
+    pool: int  # bytes of the largest pool
+    gap: float | None  # the policy's bound on better steps, or None
+    peak: float  # flop/s of the devices used
+    content: bytes  # the same where the actions of the multiply are the same
+    actions: int  # number of actions
 
 
 @dataclass(frozen=True)

@@ -17,33 +17,23 @@ Makespan = Callable[[Schedule], float]
 
 @dataclass
 class Work:
-    """A count of work, the same on every host; the unit is to write and simulate one action.
+    """A count of work, the same on every host; the unit is to write and simulate one action."""
 
-    Attributes:
-        done: Units so far.
-    """
-
-    done: float = 0.0
+    done: float = 0.0  # units so far
 
 
 class Pricer(Protocol):
     """Prices points from cheap to dear: a bound of all, a better one of some, then a makespan by simulation.
 
     Each bound is at most the simulated makespan; so a search may leave out what a bound rules out.
-
-    Attributes:
-        machine: Where they would run.
-        makespan: What simulates a schedule.
-        respected: Whether no makespan was below its bound.
-        equals: Whether points that cannot be faster than the last of the best, but as fast, are of interest.
-        work: Counts the schedules written and the bounds found.
     """
 
-    machine: Machine
-    makespan: Makespan
-    respected: bool
+    machine: Machine  # where they would run
+    makespan: Makespan  # what simulates a schedule
+    respected: bool  # whether no makespan was below its bound
+    # Whether points that cannot be faster than the last of the best, but as fast, are of interest.
     equals: bool
-    work: Work
+    work: Work  # counts the schedules written and the bounds found
 
     @property
     def choices(self) -> Mapping[Any, Choice]:

@@ -21,8 +21,7 @@ from umm.space.pricing.assignments import AssignmentPricer
 from umm.space.search.effort import STAGE_WORK, STEP_WORK
 from umm.space.search.walk import Incumbents, Progress, Standing
 
-ATTEMPTS = 16
-"""Assignments near a bound that are simulated, however much that is."""
+ATTEMPTS = 16  # assignments near a bound that are simulated, however much that is
 MOST_LISTED = 10_000_000
 """Assignments that are listed with their bounds where the solver has ruled out all others."""
 STARTS, NEAR = 3, 1.1
@@ -429,16 +428,13 @@ ONE_BY_ONE = "multiply by multiply"
 
 
 class Named(NamedTuple):
-    """Makespans of layouts with a name.
+    """Makespans of layouts with a name."""
 
-    Attributes:
-        makespans: Makespan of each by name, in seconds, and of the assignment that is chosen multiply by
-            multiply; None where it does not fit.
-        left_out: Of those that were too much to simulate, or that are far from the best, a lower bound of
-            the makespan, in seconds.
-    """
-
+    # Makespan of each by name, in seconds, and of the assignment that is chosen multiply by multiply; None
+    # where it does not fit.
     makespans: dict[str, float | None]
+    # Of those that were too much to simulate, or that are far from the best, a lower bound of the makespan,
+    # in seconds.
     left_out: dict[str, float]
 
 

@@ -6,8 +6,7 @@ from time import process_time
 
 from umm.space.pricing.pricer import Work
 
-MAX_LISTED = 100_000
-"""Assignments up to which all are gone through; of more, those near a bound below all."""
+MAX_LISTED = 100_000  # assignments up to which all are gone through; of more, those near a bound below all
 STAGE_WORK = 1_000_000
 """For one stage: going through a list, dividing a bound, choosing movements, more memory, patience.
 
@@ -26,21 +25,13 @@ On several nodes, where bounds are loose, the first stage may do as many times t
 
 @dataclass
 class Effort:
-    """The work that a search may do; it stops with a gap where that is not enough.
+    """The work that a search may do; it stops with a gap where that is not enough."""
 
-    Attributes:
-        work: What is counted, by who prices the points.
-        most: Work of the first stage, as :class:`Work` counts it.
-        deadline: Processor time at which a user wants the search to end, in seconds.
-        until: Count at which the stage ends.
-        cut: Whether it was the user's time that ended it.
-    """
-
-    work: Work
-    most: float = math.inf
-    deadline: float = math.inf
-    until: float = field(init=False)
-    cut: bool = False
+    work: Work  # what is counted, by who prices the points
+    most: float = math.inf  # work of the first stage, as `Work` counts it
+    deadline: float = math.inf  # processor time at which a user wants the search to end, in seconds
+    until: float = field(init=False)  # count at which the stage ends
+    cut: bool = False  # whether it was the user's time that ended it
 
     def __post_init__(self) -> None:
         self.until = self.work.done + self.most

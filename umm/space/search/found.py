@@ -20,8 +20,7 @@ from umm.units import format_bytes, format_seconds
 if TYPE_CHECKING:
     import pandas as pd
 
-MAX_SLOWDOWN = 4.0
-"""How many times as long as the best what a search shows of a front may take."""
+MAX_SLOWDOWN = 4.0  # how many times as long as the best what a search shows of a front may take
 
 
 def front(

@@ -15,10 +15,8 @@ from umm.units import counted
 
 RESOURCES = ("gemm", "link", "launch")
 LAWS = ("lognormal", "normal", "delay")
-MAX_TIMES = 2**22
-"""Bytes of a file of measured seconds."""
-SLOWEST = 0.05
-"""Least factor of a normal draw, which could otherwise be negative."""
+MAX_TIMES = 2**22  # bytes of a file of measured seconds
+SLOWEST = 0.05  # least factor of a normal draw, which could otherwise be negative
 
 
 class Factors(NamedTuple):
@@ -36,31 +34,22 @@ class Noise:
     A draw has one factor for each rank and resource. The factors depend on the seed and the number of ranks
     alone, so all candidates meet the same days: common random numbers, which cancel in a comparison.
 
-    Attributes:
-        gemm: Standard deviation of a rank's local work, as a share.
-        link: That of the time in which a rank's outgoing bytes cross a link.
-        launch: That of what a transfer waits before its bytes move.
-        law: ``lognormal`` with median 1, ``normal`` with mean 1, or ``delay``, as far above 1 as a normal
-            one is from it: a rank is late or on time, never early, as in :meth:`delays`.
-        slow: How many ranks are slow in every draw; which ones is drawn.
-        rate: The rate of their local work, as a share of the others'.
-        draws: How many draws.
-        seed: Of the random numbers.
-        measured: By resource what it took in real runs, as shares of their median; draws of it are picked
-            from these, whatever its share and the law.
-
     Raises:
         InputError: for shares and counts that mean nothing.
     """
 
-    gemm: float = 0.0
-    link: float = 0.0
-    launch: float = 0.0
+    gemm: float = 0.0  # standard deviation of a rank's local work, as a share
+    link: float = 0.0  # that of the time in which a rank's outgoing bytes cross a link
+    launch: float = 0.0  # that of what a transfer waits before its bytes move
+    # `lognormal` with median 1, `normal` with mean 1, or `delay`, as far above 1 as a normal one is from it:
+    # a rank is late or on time, never early, as in `delays`.
     law: str = "lognormal"
-    slow: int = 0
-    rate: float = 1.0
-    draws: int = 200
-    seed: int = 0
+    slow: int = 0  # how many ranks are slow in every draw; which ones is drawn
+    rate: float = 1.0  # the rate of their local work, as a share of the others'
+    draws: int = 200  # how many draws
+    seed: int = 0  # of the random numbers
+    # By resource what it took in real runs, as shares of their median; draws of it are picked from these,
+    # whatever its share and the law.
     measured: tuple[tuple[str, tuple[float, ...]], ...] = ()
 
     def __post_init__(self) -> None:

@@ -28,23 +28,14 @@ Makespan = Callable[[Schedule], float]
 
 @dataclass(frozen=True)
 class Ordered:
-    """The best schedule of some ops that was found.
+    """The best schedule of some ops that was found."""
 
-    Attributes:
-        schedule: Direct execution in the best order, or the IR policy that beats it.
-        makespan_s: Its makespan in seconds.
-        direct_s: Makespan of direct execution in the order of the op list.
-        order_s: Makespan of direct execution in the best order found.
-        bound_s: No order and no policy takes less.
-        tried: Schedules that were simulated.
-    """
-
-    schedule: Schedule
-    makespan_s: float
-    direct_s: float
-    order_s: float
-    bound_s: float
-    tried: int
+    schedule: Schedule  # direct execution in the best order, or the IR policy that beats it
+    makespan_s: float  # its makespan in seconds
+    direct_s: float  # makespan of direct execution in the order of the op list
+    order_s: float  # makespan of direct execution in the best order found
+    bound_s: float  # no order and no policy takes less
+    tried: int  # schedules that were simulated
 
     @property
     def gap(self) -> float:

@@ -16,10 +16,8 @@ from umm.space.search.noise import Noise
 from umm.space.search.walk import BestFirst
 from umm.units import counted, format_seconds
 
-MAX_SLOWDOWN = 1.1
-"""Up to how many times the least makespan a point is a candidate for the robust choice."""
-CANDIDATES = 20
-"""How many points are, at most."""
+MAX_SLOWDOWN = 1.1  # up to how many times the least makespan a point is a candidate for the robust choice
+CANDIDATES = 20  # how many points are, at most
 LEAST_SAVING = 0.02
 """Share of the p95 of the fastest that a robust choice saves at least: on two cores smaller savings were
 measured as losses (experiments/cpu, robust)."""
@@ -73,17 +71,11 @@ def _spread(seconds: Floats) -> Spread:
 
 @dataclass(frozen=True)
 class Delays:
-    """Runs with delays beside the simulator's of the same draws.
+    """Runs with delays beside the simulator's of the same draws."""
 
-    Attributes:
-        noise: What was drawn.
-        predicted: Median and p95 of the predicted makespans.
-        measured: Those of the measured ones, of the same draws.
-    """
-
-    noise: Noise
-    predicted: Spread
-    measured: Spread
+    noise: Noise  # what was drawn
+    predicted: Spread  # median and p95 of the predicted makespans
+    measured: Spread  # those of the measured ones, of the same draws
 
     @classmethod
     def of(cls, schedule: Schedule, noise: Noise, performer: Executor, seconds: Sequence[float]) -> "Delays":
@@ -120,19 +112,12 @@ class Delays:
 
 @dataclass(frozen=True)
 class Robust:
-    """The point with the least p95 among the best ones.
+    """The point with the least p95 among the best ones."""
 
-    Attributes:
-        noise: What was drawn.
-        fastest: The point with the least makespan without noise.
-        choice: The one with the least p95.
-        spreads: Median and p95 of every candidate.
-    """
-
-    noise: Noise
-    fastest: Choice
-    choice: Choice
-    spreads: dict[Choice, Spread]
+    noise: Noise  # what was drawn
+    fastest: Choice  # the point with the least makespan without noise
+    choice: Choice  # the one with the least p95
+    spreads: dict[Choice, Spread]  # median and p95 of every candidate
 
     @property
     def good_day_cost(self) -> float:

@@ -35,18 +35,13 @@ if TYPE_CHECKING:
 
 Report = Callable[[str, int, int], None]
 """Called with the stage, how much of it is done, and how much there is; 0 if that is not known."""
-LEAST_GAIN = 0.01
-"""Share of a makespan that more memory has to save to be worth a word."""
+LEAST_GAIN = 0.01  # share of a makespan that more memory has to save to be worth a word
 
 
 class SearchInterruptedError(EndedEarlyError):
-    """A search that was ended early.
+    """A search that was ended early."""
 
-    Attributes:
-        found: The best points so far, not proven.
-    """
-
-    found: Found
+    found: Found  # the best points so far, not proven
 
 
 def search(

@@ -33,8 +33,7 @@ def makespan_range(machine: Machine, lower: Lower, makespan: Makespan, now: floa
     return min(seconds), max(seconds)
 
 
-MOST_OF_RANGE = 400_000
-"""Actions simulated for the range of one time; where they would be more it has none."""
+MOST_OF_RANGE = 400_000  # actions simulated for the range of one time; where they would be more it has none
 MOST_OF_ALL_CORNERS = 100_000
 """Above this many the range of layers has no corners at which some numbers are fast and others slow."""
 
@@ -62,15 +61,10 @@ def layers_range(
 
 
 class Starts(NamedTuple):
-    """Assumed starts of messages and kernels, and how far they move a makespan.
+    """Assumed starts of messages and kernels, and how far they move a makespan."""
 
-    Attributes:
-        keys: The assumed numbers.
-        range_s: The makespan with all of them at half and at twice what they are.
-    """
-
-    keys: tuple[str, ...]
-    range_s: tuple[float, float]
+    keys: tuple[str, ...]  # the assumed numbers
+    range_s: tuple[float, float]  # the makespan with all of them at half and at twice what they are
 
     def in_words(self, now: float) -> str:
         """Return a sentence, given the makespan as it is; empty where it moves by less than a twentieth."""
@@ -95,22 +89,16 @@ def assumed_starts(machine: Machine, lower: Lower, makespan: Makespan) -> Starts
     return Starts(keys, (min(seconds), max(seconds))) if seconds else None
 
 
-WIDE = 0.3
-"""Width of a range, as a share of the makespan, above which it decides little."""
+WIDE = 0.3  # width of a range, as a share of the makespan, above which it decides little
 MOST_ACTIONS = 3_000
 """Of a schedule whose widest number is sought: it is made and simulated at both ends of some 16 numbers."""
 
 
 class Widest(NamedTuple):
-    """The number of a machine whose range makes a makespan's range wide.
+    """The number of a machine whose range makes a makespan's range wide."""
 
-    Attributes:
-        key: Its name in the file, or that of a table.
-        range_s: The makespan with that number alone at its ends.
-    """
-
-    key: str
-    range_s: tuple[float, float]
+    key: str  # its name in the file, or that of a table
+    range_s: tuple[float, float]  # the makespan with that number alone at its ends
 
     def in_words(self, now: float) -> str:
         """Return advice on the number to measure next, given the makespan."""

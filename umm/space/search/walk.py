@@ -20,23 +20,15 @@ class Incumbents:
     """The best points within a limit, fastest first; points that are one schedule are one of them.
 
     Equal makespans (to ten figures) are ordered by memory, then by text.
-
-    Attributes:
-        pricer: Prices the points.
-        limit: Bytes a rank may hold.
-        top: How many of the best to keep.
-        effort: What may be spent.
-        simulated: How many points were simulated.
-        lowest: A bound below all points, in seconds; 0 while none is known.
-        beside: Layouts that people use, which are no points of the space.
     """
 
-    pricer: Pricer
-    limit: int
-    top: int
-    effort: Effort
-    simulated: int = 0
-    lowest: float = 0.0
+    pricer: Pricer  # prices the points
+    limit: int  # bytes a rank may hold
+    top: int  # how many of the best to keep
+    effort: Effort  # what may be spent
+    simulated: int = 0  # how many points were simulated
+    lowest: float = 0.0  # a bound below all points, in seconds; 0 while none is known
+    # Layouts that people use, which are no points of the space.
     beside: list[Choice] = field(default_factory=list)
     _best: list[tuple[tuple[Any, ...], Hashable, Choice]] = field(default_factory=list)
     _fitting: dict[Point, Choice | None] = field(default_factory=dict)

@@ -75,8 +75,7 @@ def no_pool(jobs: int | None) -> Executor:
     return Here()
 
 
-PER_CORE = 4
-"""Most processes for each core."""
+PER_CORE = 4  # most processes for each core
 
 
 @contextmanager

@@ -23,26 +23,17 @@ from umm.space.store.schema import FACTS, Performed, config_id
 
 @dataclass(frozen=True)
 class Task:
-    """Some points of one space on one machine, to be performed by one worker.
+    """Some points of one space on one machine, to be performed by one worker."""
 
-    Attributes:
-        space: The space, with its number of ranks.
-        source: Executor that performs the schedules, or ``bound`` for a lower bound alone.
-        limit: Bytes a rank may allocate.
-        points: Places of the points among those of the space.
-        ids: The key of each one's run.
-        model: Digest of the model by which the sweep asks, whatever a worker has.
-        bounds: Lower bounds of each one's makespan and memory where all points have them beforehand; else
-            none, and those of its schedule count.
-    """
-
-    space: Space
+    space: Space  # the space, with its number of ranks
     machine: Machine
-    source: str
-    limit: int
-    points: list[int]
-    ids: list[str]
-    model: str
+    source: str  # executor that performs the schedules, or `bound` for a lower bound alone
+    limit: int  # bytes a rank may allocate
+    points: list[int]  # places of the points among those of the space
+    ids: list[str]  # the key of each one's run
+    model: str  # digest of the model by which the sweep asks, whatever a worker has
+    # Lower bounds of each one's makespan and memory where all points have them beforehand; else none, and
+    # those of its schedule count.
     bounds: list[tuple[float, float]]
 
     def perform(self) -> list[dict[str, Any]]:

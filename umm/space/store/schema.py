@@ -38,16 +38,11 @@ ENDED = ("status", "error")
 
 @dataclass(frozen=True)
 class Performed:
-    """A schedule that an executor has performed.
-
-    Attributes:
-        trace: When each action ran.
-        bound_s: What was known of its makespan before.
-    """
+    """A schedule that an executor has performed."""
 
     schedule: Schedule
-    trace: Trace
-    bound_s: float
+    trace: Trace  # when each action ran
+    bound_s: float  # what was known of its makespan before
 
     @cached_property
     def moved(self) -> dict[str, int]:
@@ -57,15 +52,10 @@ class Performed:
 
 @dataclass(frozen=True)
 class Fact:
-    """A column for a result.
+    """A column for a result."""
 
-    Attributes:
-        type: SQLite's name of its type.
-        of: Returns its value.
-    """
-
-    type: str
-    of: Callable[[Performed], Any]
+    type: str  # SQLite's name of its type
+    of: Callable[[Performed], Any]  # returns its value
 
 
 FACTS: dict[str, Fact] = {

@@ -27,8 +27,7 @@ from umm.space.store.runs import Runs, Task
 if TYPE_CHECKING:
     import pandas as pd
 
-MOST_LOST = 3
-"""How often workers may be killed, one time after another, before anything more is stored."""
+MOST_LOST = 3  # how often workers may be killed, one time after another, before anything more is stored
 AT_ONCE, TASKS = 63, 64
 """Most points of a task: what a worker loses when it is killed, and about a thirtieth of a second.
 
@@ -38,23 +37,14 @@ Of few points, which may each take long, there are about so many tasks.
 
 @dataclass(frozen=True)
 class Progress:
-    """How far a sweep is.
+    """How far a sweep is."""
 
-    Attributes:
-        asked: Points asked for.
-        found: Those that were in the store when the sweep came to them.
-        performed: Those performed by this sweep.
-        seconds: Since it began.
-        rows: The runs that have just been stored.
-        lost: What has just happened to workers, in a line, if the sweep has to go on with others.
-    """
-
-    asked: int
-    found: int
-    performed: int
-    seconds: float
-    rows: Sequence[dict[str, Any]] = field(default=(), repr=False)
-    lost: str = ""
+    asked: int  # points asked for
+    found: int  # those that were in the store when the sweep came to them
+    performed: int  # those performed by this sweep
+    seconds: float  # since it began
+    rows: Sequence[dict[str, Any]] = field(default=(), repr=False)  # the runs that have just been stored
+    lost: str = ""  # what has just happened to workers, in a line, if the sweep has to go on with others
 
     @property
     def rate(self) -> float:
@@ -70,23 +60,14 @@ class Progress:
 
 @dataclass(frozen=True)
 class Swept:
-    """Counts of a sweep.
+    """Counts of a sweep."""
 
-    Attributes:
-        store: Path of the store.
-        asked: Points asked for, equal ones merged.
-        found: Those that were in the store already.
-        performed: Those performed now.
-        failed: Those of them that ended in an error.
-        seconds: How long it took.
-    """
-
-    store: str
-    asked: int
-    found: int
-    performed: int
-    failed: int
-    seconds: float
+    store: str  # path of the store
+    asked: int  # points asked for, equal ones merged
+    found: int  # those that were in the store already
+    performed: int  # those performed now
+    failed: int  # those of them that ended in an error
+    seconds: float  # how long it took
 
     def to_frame(self, table: str = "runs") -> "pd.DataFrame":
         """Return runs of the store, fastest first: those of single multiplies, or of table ``all_runs``."""

@@ -32,26 +32,18 @@ MOST_ACTIONS = 20_000
 MOST_WORK = 500_000
 """Nor where its search writes more actions, as it may by ways of moving that bounds know little of."""
 
-MOST_PAIRS = 2e8
-"""Nor above this many points times pairs of ranks, which all are priced."""
+MOST_PAIRS = 2e8  # nor above this many points times pairs of ranks, which all are priced
 
-LEAST = 0.01
-"""A smaller share of the makespan or of the memory is not worth a change."""
+LEAST = 0.01  # a smaller share of the makespan or of the memory is not worth a change
 
 
 @dataclass(frozen=True)
 class Advice:
-    """Layouts and choices that make a problem faster, or take less memory for the same time.
+    """Layouts and choices that make a problem faster, or take less memory for the same time."""
 
-    Attributes:
-        choice: The better point.
-        saving: Share of the makespan that goes away.
-        extra_bytes: Further bytes of the fullest rank; negative if it holds less.
-    """
-
-    choice: Choice
-    saving: float
-    extra_bytes: int
+    choice: Choice  # the better point
+    saving: float  # share of the makespan that goes away
+    extra_bytes: int  # further bytes of the fullest rank; negative if it holds less
 
     def __str__(self) -> str:
         figures = f"{100 * self.saving:.0f}" if self.saving < 0.99 else f"{100 * self.saving:.4g}"
@@ -68,15 +60,10 @@ class Advice:
 
 
 class Looked(NamedTuple):
-    """The result of a search for advice.
+    """The result of a search for advice."""
 
-    Attributes:
-        advice: A better point, if there is one.
-        left_out: Whether the search was not run to its end, since that would take long.
-    """
-
-    advice: Advice | None
-    left_out: bool
+    advice: Advice | None  # a better point, if there is one
+    left_out: bool  # whether the search was not run to its end, since that would take long
 
 
 def advise(
@@ -164,28 +151,18 @@ def space_around(problem: Problem, options: Mapping[str, Any]) -> Space:
 MOST_ACTIONS_CHANGED = 4000
 """Above this many actions of all schedules together nothing is tried: it would take seconds."""
 
-MAX_EFFECT = 2.0
-"""One number at half or twice what it is moves no makespan by more than this factor."""
+MAX_EFFECT = 2.0  # one number at half or twice what it is moves no makespan by more than this factor
 
 
 class Decides(NamedTuple):
-    """An assumed number by which another schedule becomes the fastest.
+    """An assumed number by which another schedule becomes the fastest."""
 
-    Attributes:
-        key: The number's name in the machine file.
-        value: Its assumed value.
-        then: The value that turns the order round: ``half of it``, ``twice that``, or an end of its range.
-        wins: The fastest schedule then.
-        over: The fastest now.
-        saving: Share of the makespan by which it is ahead.
-    """
-
-    key: str
-    value: str
-    then: str
-    wins: str
-    over: str
-    saving: float
+    key: str  # the number's name in the machine file
+    value: str  # its assumed value
+    then: str  # the value that turns the order round: `half of it`, `twice that`, or an end of its range
+    wins: str  # the fastest schedule then
+    over: str  # the fastest now
+    saving: float  # share of the makespan by which it is ahead
 
     def __str__(self) -> str:
         return (
@@ -263,27 +240,17 @@ def decides(
 
 @dataclass(frozen=True)
 class Beside:
-    """The certainty of a prediction, and better points.
+    """The certainty of a prediction, and better points."""
 
-    Attributes:
-        ends: The least and the most makespan within the ranges of the machine's numbers, if that is known.
-        advice: A better point, if there is one.
-        assumed: The assumed number that decides, if one does.
-        room: Bytes a rank has of its device's memory, if that is known.
-        noise: How runs differ from the prediction, if that was asked for.
-        spread: Then the median and p95 of the makespan.
-        widest: The number to measure next, if the range is wide.
-        left_out: Whether advice is left out, since its search would take long.
-    """
-
+    # The least and the most makespan within the ranges of the machine's numbers, if that is known.
     ends: tuple[float, float] | None = None
-    advice: Advice | None = None
-    assumed: Decides | None = None
-    room: int | None = None
-    noise: "Noise | None" = None
-    spread: "Spread | None" = None
-    widest: Widest | None = None
-    left_out: bool = False
+    advice: Advice | None = None  # a better point, if there is one
+    assumed: Decides | None = None  # the assumed number that decides, if one does
+    room: int | None = None  # bytes a rank has of its device's memory, if that is known
+    noise: "Noise | None" = None  # how runs differ from the prediction, if that was asked for
+    spread: "Spread | None" = None  # then the median and p95 of the makespan
+    widest: Widest | None = None  # the number to measure next, if the range is wide
+    left_out: bool = False  # whether advice is left out, since its search would take long
 
     def verdict(self, trace: Trace) -> str:
         """Return the sentence of a trace, with the advice if there is any."""

@@ -25,19 +25,12 @@ Step = tuple[float, float, Choice]
 
 @dataclass(frozen=True)
 class Stretch:
-    """One choice, best for one m from one value to another.
+    """One choice, best for one m from one value to another."""
 
-    Attributes:
-        m: Rows of A and C.
-        start: Where it becomes the best: a multiple of the unreplicated share, or a factor of the number.
-        stop: Where something else does, or the end of the map.
-        choice: The point; its makespan is that at ``start``.
-    """
-
-    m: int
-    start: float
-    stop: float
-    choice: Choice
+    m: int  # rows of A and C
+    start: float  # where it becomes the best: a multiple of the unreplicated share, or a factor of the number
+    stop: float  # where something else does, or the end of the map
+    choice: Choice  # the point; its makespan is that at `start`
 
     @property
     def label(self) -> str:
@@ -47,24 +40,16 @@ class Stretch:
 
 @dataclass(frozen=True)
 class DecisionMap(Shown):
-    """The best point over m and one other quantity.
+    """The best point over m and one other quantity."""
 
-    Attributes:
-        machine: Name of the machine.
-        over: ``memory``, or a number of the machine.
-        unit: The meaning of a value of 1.
-        stretches: For each m the best point, from the lowest value to the highest; where the first does not
-            start at the map's edge, nothing fits below it.
-        without: Values of m for which nothing fits at all.
-        complete: Whether all m are there; False if it was ended early.
-    """
-
-    machine: str
-    over: str
-    unit: str
+    machine: str  # name of the machine
+    over: str  # `memory`, or a number of the machine
+    unit: str  # the meaning of a value of 1
+    # For each m the best point, from the lowest value to the highest; where the first does not start at the
+    # map's edge, nothing fits below it.
     stretches: list[Stretch]
-    without: tuple[int, ...] = ()
-    complete: bool = True
+    without: tuple[int, ...] = ()  # values of m for which nothing fits at all
+    complete: bool = True  # Whether all m are there; False if it was ended early.
 
     def __repr__(self) -> str:
         return f"DecisionMap({self.machine}: {len(self.stretches)} stretches over m and {self.over})"
@@ -240,19 +225,12 @@ PROBLEMS = ((1024, 3072, 768), (1024, 768, 3072), (2048, 2048, 2048), (512, 512,
 
 
 class Decision(NamedTuple):
-    """The best layouts of one problem by two files.
+    """The best layouts of one problem by two files."""
 
-    Attributes:
-        problem: m, n, k.
-        before: The old file's choice.
-        after: The new one's.
-        costs: Time of the old choice over that of the new one, by the new file: 1.03 is 3 % longer.
-    """
-
-    problem: tuple[int, int, int]
-    before: Choice
-    after: Choice
-    costs: float
+    problem: tuple[int, int, int]  # m, n, k
+    before: Choice  # the old file's choice
+    after: Choice  # the new one's
+    costs: float  # time of the old choice over that of the new one, by the new file: 1.03 is 3 % longer
 
     @property
     def flips(self) -> bool:

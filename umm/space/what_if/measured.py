@@ -9,10 +9,8 @@ from umm.space.vary import Knob, knobs
 from umm.step.step import Question, simulated
 from umm.units import format_seconds
 
-MAX_FACTOR = 64.0
-"""Largest factor of a number that is tried, and one over the smallest."""
-NEAR = 1e-3
-"""How near to the measured time the explained one has to come, as a share of it."""
+MAX_FACTOR = 64.0  # largest factor of a number that is tried, and one over the smallest
+NEAR = 1e-3  # how near to the measured time the explained one has to come, as a share of it
 LEAST_CALL, MOST_CALL = 1e-7, 1e-3
 """Seconds of the host for a kernel that are tried: a graph's node takes less, no framework more."""
 CLOCK = "clock under load"
@@ -36,48 +34,28 @@ REASONS = (
 
 @dataclass(frozen=True)
 class Turn:
-    """A number that can be turned until a prediction meets a measured time.
+    """A number that can be turned until a prediction meets a measured time."""
 
-    Attributes:
-        name: Of the number; of the machine's as ``--set`` takes it.
-        now: Its value as predicted, in words.
-        base: Its value, or 1 of a factor.
-        least: Smallest value that is tried.
-        most: Largest value.
-        seconds: Seconds with a value.
-        words: A value in words.
-    """
-
-    name: str
-    now: str
-    base: float
-    least: float
-    most: float
-    seconds: Callable[[float], float]
-    words: Callable[[float], str]
+    name: str  # of the number; of the machine's as `--set` takes it
+    now: str  # its value as predicted, in words
+    base: float  # its value, or 1 of a factor
+    least: float  # smallest value that is tried
+    most: float  # largest value
+    seconds: Callable[[float], float]  # seconds with a value
+    words: Callable[[float], str]  # a value in words
 
 
 @dataclass(frozen=True)
 class Explanation:
-    """A number, and the value at which it explains a time.
+    """A number, and the value at which it explains a time."""
 
-    Attributes:
-        name: Of the number.
-        now: Its value as predicted.
-        then: The value that explains the time; where none does, the furthest that was tried.
-        factor: That value over the one now.
-        seconds: Seconds with it.
-        explains: Whether that is the measured time.
-        because: What makes such a number so.
-    """
-
-    name: str
-    now: str
-    then: str
-    factor: float
-    seconds: float
-    explains: bool
-    because: str
+    name: str  # of the number
+    now: str  # its value as predicted
+    then: str  # the value that explains the time; where none does, the furthest that was tried
+    factor: float  # that value over the one now
+    seconds: float  # seconds with it
+    explains: bool  # whether that is the measured time
+    because: str  # what makes such a number so
 
 
 def seek(turn: Turn, measured: float) -> Explanation:

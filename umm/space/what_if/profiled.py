@@ -15,26 +15,19 @@ from umm.units import format_seconds
 
 SLOWER = 1.5
 """How many times too slow a collective is before its links are blamed: its own law is off by less."""
-OFF = 1.15
-"""The same of multiplies: twice the error of the kernels' law on machines it was fitted on."""
-ANOTHER = 20.0
-"""How many times too long or short all kernels are of a program that is another one."""
+OFF = 1.15  # the same of multiplies: twice the error of the kernels' law on machines it was fitted on
+ANOTHER = 20.0  # how many times too long or short all kernels are of a program that is another one
 IDLE, WAITS = 0.1, 0.05
 """Shares of a step in which nothing runs, and of kernels' time that waits for other ranks, worth a line."""
 GB = 1e9
 
 
 class Cause(NamedTuple):
-    """One reason of a gap.
+    """One reason of a gap."""
 
-    Attributes:
-        words: In a sentence or two.
-        seconds: Seconds of a step that it costs.
-        setting: The number of the machine that closes the gap, as ``--set`` takes it; empty where none does.
-    """
-
-    words: str
-    seconds: float
+    words: str  # in a sentence or two
+    seconds: float  # seconds of a step that it costs
+    # The number of the machine that closes the gap, as `--set` takes it; empty where none does.
     setting: str = ""
 
 

@@ -20,19 +20,12 @@ Budget = str | int | None
 
 @dataclass(frozen=True)
 class Question:
-    """The best point of a space is asked for.
+    """The best point of a space is asked for."""
 
-    Attributes:
-        space: The points.
-        machine: As it is.
-        memory: Budget per rank as in :func:`umm.space.search`.
-        makespan: Simulates a schedule.
-    """
-
-    space: Space
-    machine: Machine
-    memory: Budget
-    makespan: Makespan
+    space: Space  # the points
+    machine: Machine  # as it is
+    memory: Budget  # budget per rank as in `umm.space.search`
+    makespan: Makespan  # simulates a schedule
 
     @classmethod
     def asked(

@@ -25,23 +25,14 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Flip:
-    """Where one number changes the choice.
+    """Where one number changes the choice."""
 
-    Attributes:
-        what: The number that changes.
-        now: Its value now, with its unit.
-        factor: What it has to be multiplied by; None if nothing within reach changes the choice.
-        then: Its value there, with its unit.
-        choice: The best point there.
-        instead_of: The best point as the machine is.
-    """
-
-    what: str
-    now: str
-    factor: float | None
-    then: str
-    choice: Choice | None
-    instead_of: Choice | None = None
+    what: str  # the number that changes
+    now: str  # its value now, with its unit
+    factor: float | None  # What it has to be multiplied by; None if nothing within reach changes the choice.
+    then: str  # its value there, with its unit
+    choice: Choice | None  # the best point there
+    instead_of: Choice | None = None  # the best point as the machine is
 
     @property
     def words(self) -> str:
@@ -56,40 +47,24 @@ class Flip:
 
 @dataclass(frozen=True)
 class Move:
-    """How much one number moves the time of a choice.
+    """How much one number moves the time of a choice."""
 
-    Attributes:
-        what: The number that changes.
-        now: Its value now, with its unit.
-        half_s: Seconds the choice takes with half of it.
-        most: The factor of the largest that was tried: 2, or less for a share that would exceed 1.
-        most_s: Seconds with that.
-    """
-
-    what: str
-    now: str
-    half_s: float
-    most: float
-    most_s: float
+    what: str  # the number that changes
+    now: str  # its value now, with its unit
+    half_s: float  # seconds the choice takes with half of it
+    most: float  # the factor of the largest that was tried: 2, or less for a share that would exceed 1
+    most_s: float  # seconds with that
 
 
 @dataclass(frozen=True)
 class Sensitivity(Shown):
-    """A choice and the changes of numbers that would replace it.
+    """A choice and the changes of numbers that would replace it."""
 
-    Attributes:
-        choice: The best point as things are.
-        margin: By how much another has to be better to count.
-        moves: How much each number moves its time, the one that moves it most first.
-        flips: Where each number changes the choice, downwards and upwards; last the memory.
-        complete: Whether all numbers are there; False if it was ended early.
-    """
-
-    choice: Choice
-    margin: float
-    moves: list[Move]
-    flips: list[Flip]
-    complete: bool = True
+    choice: Choice  # the best point as things are
+    margin: float  # by how much another has to be better to count
+    moves: list[Move]  # how much each number moves its time, the one that moves it most first
+    flips: list[Flip]  # where each number changes the choice, downwards and upwards; last the memory
+    complete: bool = True  # Whether all numbers are there; False if it was ended early.
 
     def __post_init__(self) -> None:
         """Let each flip know the choice it replaces."""

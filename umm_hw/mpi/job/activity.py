@@ -8,17 +8,11 @@ from typing import NamedTuple
 
 
 class Doing(NamedTuple):
-    """The action of a lane.
+    """The action of a lane."""
 
-    Attributes:
-        row: Row of the schedule.
-        waits: Whether it still waits for others.
-        since: When it began to run or to wait, in seconds of ``perf_counter``.
-    """
-
-    row: int
-    waits: bool
-    since: float
+    row: int  # row of the schedule
+    waits: bool  # whether it still waits for others
+    since: float  # when it began to run or to wait, in seconds of `perf_counter`
 
 
 def _nameless(row: int) -> tuple[str, float]:
@@ -27,17 +21,12 @@ def _nameless(row: int) -> tuple[str, float]:
 
 @dataclass
 class Activity:
-    """One process's current activity.
+    """One process's current activity."""
 
-    Attributes:
-        stage: The stage of the whole rank.
-        lanes: The action of each lane, while a schedule is performed.
-        words: A row in words, and the most seconds it may run.
-    """
-
-    stage: str = "work"
+    stage: str = "work"  # the stage of the whole rank
+    # The action of each lane, while a schedule is performed.
     lanes: dict[int, Doing] = field(default_factory=dict)
-    words: Callable[[int], tuple[str, float]] = _nameless
+    words: Callable[[int], tuple[str, float]] = _nameless  # a row in words, and the most seconds it may run
 
     @contextmanager
     def during(self, stage: str) -> Iterator[None]:
