@@ -102,11 +102,7 @@ class Leader(Protocol):
 
 
 def expect_ranks(schedule: Schedule, running: int | None) -> None:
-    """Raise if a schedule is for more ranks than run; None if it decides how many do.
-
-    Raises:
-        InputError: if it is.
-    """
+    """Raise if a schedule is for more ranks than run; None if it decides how many do; InputError if it is."""
     if running is not None and schedule.ranks > running:
         raise InputError(
             f"the schedule is for {schedule.ranks} ranks, but {running} run; ask for {schedule.ranks}, or "
@@ -147,11 +143,7 @@ def cannot_save(name: str) -> InputError:
 
 
 def saver(performer: Executor, name: str) -> Saver:
-    """Return an executor as one that can save.
-
-    Raises:
-        InputError: if it cannot.
-    """
+    """Return an executor as one that can save; InputError if it cannot."""
     if not getattr(performer, "saves", False):
         raise cannot_save(name)
     return cast(Saver, performer)

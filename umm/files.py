@@ -201,11 +201,7 @@ def parse_toml(text: str, path: str | Path) -> dict[str, Any]:
 
 
 def _check_keys(text: str, path: str | Path) -> None:
-    """Refuse a key of many dotted parts, and very many dots in all keys.
-
-    Raises:
-        InputError: naming the line.
-    """
+    """Refuse a key of many dotted parts, and very many dots in all keys; InputError naming the line."""
     if text.count(".") < MOST_PARTS:
         return
     # A string keeps its line ends, by which a line is named, and is a part of a key like any other.

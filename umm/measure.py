@@ -209,11 +209,7 @@ def _factors(problem: Problem) -> dict[str, NDArray[Any]]:
 
 
 def _chosen(schedule: Schedule, operands: Mapping[str, NDArray[Any]]) -> dict[str, NDArray[Any]]:
-    """Return the operands of a schedule among others.
-
-    Raises:
-        InputError: if one is missing or has another shape.
-    """
+    """Return the operands of a schedule among others; InputError if one is missing or has another shape."""
     arrays = {}
     for tensor in schedule.tensors:
         if tensor.is_input:

@@ -18,11 +18,7 @@ class Shown:
     """
 
     def figure(self) -> "go.Figure":
-        """Return the main figure.
-
-        Raises:
-            InputError: if there is nothing to draw, saying why.
-        """
+        """Return the main figure; InputError if there is nothing to draw, saying why."""
         return _figures().figure(self)
 
     def _repr_html_(self) -> str:

@@ -153,11 +153,7 @@ def operands_of(
 
 
 def check_replica(schedule: Schedule, replica: int | None) -> None:
-    """Refuse a replica that an output does not have; None stands for all.
-
-    Raises:
-        LayoutError: if so.
-    """
+    """Refuse a replica that an output does not have; None stands for all; LayoutError if so."""
     for tensor in schedule.tensors:
         replicas = tensor.layout.replicas
         if tensor.is_output and replica is not None and not 0 <= replica < replicas:

@@ -52,11 +52,7 @@ class Clock(Environment):
         self._unsettled.append(function)
 
     def step(self) -> None:
-        """Let all alarms of the next instant go off, then settle.
-
-        Raises:
-            EmptySchedule: if there is none.
-        """
+        """Let all alarms of the next instant go off, then settle; EmptySchedule if there is none."""
         queue = self._queue
         if not queue:
             raise EmptySchedule

@@ -78,11 +78,7 @@ class _Play:
 
 
 def played(schedule: Schedule) -> Times:
-    """Return when each action starts and finishes, in seconds.
-
-    Raises:
-        ScheduleError: if some actions never finish.
-    """
+    """Return when each action starts and finishes, in seconds; ScheduleError if some actions never finish."""
     play = _Play(schedule)
     play.run()
     return all_finished(np.array(play.started), np.array(play.finished))

@@ -57,11 +57,7 @@ def simulate(schedule: Schedule) -> Times:
 
 
 def all_finished(started: Floats, finished: Floats) -> Times:
-    """Return the times of a play that has ended.
-
-    Raises:
-        ScheduleError: if some actions have not finished.
-    """
+    """Return the times of a play that has ended; ScheduleError if some actions have not finished."""
     if finished.min(initial=0.0) < 0:
         raise ScheduleError(f"action {finished.argmin()} never finishes")
     return started, finished

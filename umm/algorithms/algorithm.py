@@ -92,11 +92,7 @@ class Algorithm:
         return self.refuses(problem, machine, **options)
 
     def check(self, problem: Problem, machine: Machine, options: Mapping[str, Any]) -> None:
-        """Refuse a problem it cannot serve.
-
-        Raises:
-            ProblemError: says why, and what would work.
-        """
+        """Refuse a problem it cannot serve; ProblemError says why, and what would work."""
         why = self.refusal(problem, machine, options)
         if why is not None:
             raise ProblemError(f"{self.name} cannot multiply this: {why}")

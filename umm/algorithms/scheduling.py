@@ -53,11 +53,7 @@ def names() -> list[str]:
 
 
 def find_algorithm(name: str) -> Algorithm:
-    """Return the algorithm of a name.
-
-    Raises:
-        ScheduleError: naming the nearest if one is known, else all.
-    """
+    """Return the algorithm of a name; ScheduleError naming the nearest if one is known, else all."""
     if name not in _shipped() and plugin(GROUP, name) is None:
         near = NEAREST.get(name.lower())
         works = f"nearest: {near}" if near else f"choose from {', '.join(names())}"

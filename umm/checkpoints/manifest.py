@@ -79,11 +79,7 @@ class Saved:
 
     @classmethod
     def from_dict(cls, data: Any, ranks: int) -> "Saved":
-        """Read a matrix's entry of a manifest.
-
-        Raises:
-            InputError: in one line, if it is not a matrix.
-        """
+        """Read a matrix's entry of a manifest; InputError in one line, if it is not a matrix."""
         given = fields_of(data, "a matrix of a checkpoint", _KEYS)
         shape, checksums, text = given["shape"], given["checksums"], given["layout"]
         if not isinstance(shape, list) or len(shape) != 2 or not isinstance(text, str):

@@ -167,11 +167,7 @@ def check_folder(folder: str | Path) -> None:
 
 
 def _made(folder: str | Path) -> Path:
-    """Return a folder that is there now.
-
-    Raises:
-        InputError: if it cannot be made.
-    """
+    """Return a folder that is there now; InputError if it cannot be made."""
     check_folder(folder)
     folder = Path(folder)
     try:

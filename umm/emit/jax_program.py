@@ -78,11 +78,7 @@ if __name__ == "__main__":
 
 
 def program(asked: Described) -> str:
-    """Return the program.
-
-    Raises:
-        InputError: for layouts that JAX cannot have, even padded, naming the property.
-    """
+    """Return the program; InputError for layouts that JAX cannot have, even padded, naming the property."""
     problem = asked.problem
     padded = [padded_layout(x, name) for x, name in zip(problem.outside, MATRICES, strict=True)]
     orders = {tuple(_order(layout)) for layout in padded}

@@ -119,11 +119,7 @@ def main(rank: int, store: str | None) -> None:
 
 
 def program(asked: Described) -> str:
-    """Return the program.
-
-    Raises:
-        InputError: for so many tiles that nobody would want to see them listed.
-    """
+    """Return the program; InputError for so many tiles that nobody would want to see them listed."""
     problem = asked.problem
     listed_tiles = [[tiles_of(layout, rank) for rank in range(problem.p)] for layout in problem.outside]
     ops = op_list(problem, asked.stationary)

@@ -234,11 +234,7 @@ def case_of(state: State, files: Files = NONE, chains: Files = NONE) -> Case:
 
 
 def _check_tiles(state: State, bare: Problem) -> None:
-    """Refuse block-cyclic layouts of very many tiles before they are made.
-
-    Raises:
-        InputError: naming the matrix.
-    """
+    """Refuse block-cyclic layouts of very many tiles before they are made; InputError naming the matrix."""
     for name, shape in zip(MATRICES, ((bare.m, bare.k), (bare.k, bare.n), (bare.m, bare.n)), strict=True):
         tile = re.match(r"\s*cyclic:([0-9]{1,18})x([0-9]{1,18}):", getattr(state, name.lower()))
         if tile is None or "0" in (tile[1], tile[2]):

@@ -83,11 +83,7 @@ def text_of(content: bytes, name: str, what: str) -> str:
 
 
 def topology(name: str, content: bytes) -> tuple[str, str]:
-    """Return the name and the text of a machine.
-
-    Raises:
-        InputError: if the file does not describe one.
-    """
+    """Return the name and the text of a machine; InputError if the file does not describe one."""
     stem = Path(name).stem[:40]
     if not stem.isprintable() or not stem:
         raise InputError("give the machine file a plain name, such as my-cluster.toml")
@@ -97,11 +93,7 @@ def topology(name: str, content: bytes) -> tuple[str, str]:
 
 
 def dropped_chain(filename: str, content: bytes) -> tuple[str, str]:
-    """Return the name and the text of a chain's file.
-
-    Raises:
-        InputError: if it does not hold a chain.
-    """
+    """Return the name and the text of a chain's file; InputError if it does not hold a chain."""
     name = Path(filename).name
     if not name.isprintable() or not name.endswith(".toml") or not 5 < len(name) <= 40:
         raise InputError("give the chain's file a plain name, such as layer.toml")
@@ -111,11 +103,7 @@ def dropped_chain(filename: str, content: bytes) -> tuple[str, str]:
 
 
 def trace_or_store(name: str, content: bytes) -> Any:
-    """Return the trace a file holds, or the runs of a store as a frame.
-
-    Raises:
-        InputError: if it holds neither.
-    """
+    """Return the trace a file holds, or the runs of a store as a frame; InputError if it holds neither."""
     with tempfile.TemporaryDirectory(prefix="umm-dropped-") as folder:
         if content.startswith(_SQLITE):
             path = Path(folder) / "store.db"

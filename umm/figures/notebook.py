@@ -52,11 +52,7 @@ class Session:
 
 
 def figure(result: Any) -> "go.Figure":
-    """Return the main figure of a result.
-
-    Raises:
-        InputError: if there is nothing to draw, saying why.
-    """
+    """Return the main figure of a result; InputError if there is nothing to draw, saying why."""
     return card(result).draw()
 
 

@@ -108,11 +108,7 @@ RANKS = 2  # ranks whose lanes are shown of each; the others do alike
 
 
 def write_peers(peers: Peers, path: str | Path) -> None:
-    """Write a comparison as one HTML file that opens offline.
-
-    Raises:
-        InputError: if the file cannot be written.
-    """
+    """Write a comparison as one HTML file that opens offline; InputError if the file cannot be written."""
     start, frame = peers.start, peers.to_frame()
     if peers.size == "m":
         a, b, c = map(brief, (start.a, start.b, start.c))

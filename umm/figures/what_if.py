@@ -172,11 +172,7 @@ def write_sensitivity(answer: "Sensitivity", machine: str, path: str | Path) -> 
 
 
 def write_map(decisions: "DecisionMap", path: str | Path) -> None:
-    """Write a decision map as one HTML file that opens offline.
-
-    Raises:
-        InputError: if the file cannot be written.
-    """
+    """Write a decision map as one HTML file that opens offline; InputError if the file cannot be written."""
     section = Section(figure=decision_figure(decisions), table=decisions.to_frame())
     write_page(path, f"Best by m and {decisions.over} on {decisions.machine}", [section])
 

@@ -182,11 +182,7 @@ class TileGrid:
         return [(i, j) for i in down for j in across]
 
     def checked_tile(self, tile: Tile) -> Tile:
-        """Return the tile, if there is one of these indices.
-
-        Raises:
-            LayoutError: if there is none.
-        """
+        """Return the tile, if there is one of these indices; LayoutError if there is none."""
         rows, cols = self.grid_shape()
         if not (0 <= tile[0] < rows and 0 <= tile[1] < cols):
             raise LayoutError(f"tile {tile} is outside the {rows}x{cols} tile grid of {self}")

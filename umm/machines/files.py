@@ -137,11 +137,7 @@ def _kept(machine: Machine) -> Machine:
 
 
 def file_of(name_or_path: str | Path) -> Path:
-    """Return the machine file of a name, or a path as it is.
-
-    Raises:
-        MachineError: There is none.
-    """
+    """Return the machine file of a name, or a path as it is; MachineError if there is none."""
     text = os.fspath(name_or_path)
     if isinstance(name_or_path, Path) or text.endswith(".toml") or os.sep in text:
         path = Path(text)

@@ -50,11 +50,7 @@ def expect_devices(count: int, right: int, what: str) -> None:
 
 
 def expect_links(count: int, what: str) -> None:
-    """Refuse more links than can be held.
-
-    Raises:
-        MachineError: Says which kinds of fabric have fewer.
-    """
+    """Refuse more links than can be held; MachineError says which kinds of fabric have fewer."""
     if count > MOST_LINKS:
         raise MachineError(
             f"{what} have {count} links, and at most {MOST_LINKS} can be held; "

@@ -229,11 +229,7 @@ CALLED_CARDS = ("nic", "card", "network")
 
 
 def matching(machine: Machine, key: str) -> list[Numbered]:
-    """Return the numbers of a machine that a name or a pattern means.
-
-    Raises:
-        MachineError: if there is none.
-    """
+    """Return the numbers of a machine that a name or a pattern means; MachineError if there is none."""
     return _named(machine.document, key, machine.name)
 
 

@@ -83,11 +83,7 @@ WRITERS: dict[str, Callable[[MuonPlan], str]] = {"megatron": megatron, "torchtit
 
 
 def emitted(plan: MuonPlan, trainer: str) -> str:
-    """Return a plan as a trainer's text.
-
-    Raises:
-        ProblemError: for an unknown trainer.
-    """
+    """Return a plan as a trainer's text; ProblemError for an unknown trainer."""
     if trainer not in WRITERS:
         raise ProblemError(f"--emit {trainer!r} is unknown; choose from {', '.join(WRITERS)}")
     return WRITERS[trainer](plan)

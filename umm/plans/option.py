@@ -80,11 +80,7 @@ class Option:
         return text
 
     def check(self, value: Any) -> None:
-        """Refuse a value that means nothing.
-
-        Raises:
-            ScheduleError: says which ones do.
-        """
+        """Refuse a value that means nothing; ScheduleError says which ones do."""
         if isinstance(self.default, bool):
             if not isinstance(value, bool):
                 raise ScheduleError(f"{self.name} = {value!r} is not possible; it must be True or False")

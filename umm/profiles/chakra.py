@@ -135,22 +135,14 @@ def _node(message: bytes) -> Node:
 
 
 def nodes_of(content: bytes) -> list[Node]:
-    """Return the nodes of a trace.
-
-    Raises:
-        InputError: if it breaks off, or is no such trace.
-    """
+    """Return the nodes of a trace; InputError if it breaks off, or is no such trace."""
     messages = _messages(content)
     next(messages, None)
     return [_node(x) for x in messages]
 
 
 def profile_of(content: bytes) -> Profile:
-    """Return the kernels of a trace: nodes that take time on its device.
-
-    Raises:
-        InputError: if none do.
-    """
+    """Return the kernels of a trace: nodes that take time on its device; InputError if none do."""
     kernels = [
         _kernel(x)
         for x in nodes_of(content)

@@ -35,11 +35,7 @@ def parse_chain(text: str, path: str | Path) -> Outline:
 
 
 def save_chain(outline: Outline, path: str | Path) -> None:
-    """Write a chain as TOML; :func:`load_chain` gives it back.
-
-    Raises:
-        InputError: if the file cannot be written.
-    """
+    """Write a chain as TOML; :func:`load_chain` gives it back; InputError if the file cannot be written."""
     with whole_file(path) as partial:
         partial.write_text(toml(outline), encoding="utf-8")
 

@@ -301,11 +301,7 @@ def in_data_groups(outline: Outline, groups: int, ranks: int) -> Outline:
 
 
 def _routing(outline: Outline, what: str) -> Routing:
-    """Return the routing of a mixture.
-
-    Raises:
-        ProblemError: if it has no experts.
-    """
+    """Return the routing of a mixture; ProblemError if it has no experts."""
     texts = routings(outline.statements)
     if len(texts) != 1:
         raise ProblemError(f"{what} of a mixture, not of {outline.name}; leave them out")

@@ -418,11 +418,7 @@ class Outline:
 
 
 def _written_out(text: str, ranks: int) -> str:
-    """Return the text of a layout on so many ranks.
-
-    Raises:
-        ProblemError: if they are not d layers of q×q.
-    """
+    """Return the text of a layout on so many ranks; ProblemError if they are not d layers of q×q."""
     if text not in _LAYERED:
         return _EVERY_RANK.sub(f"@{ranks}", text)
     able = [(d, q) for q in range(1, isqrt(ranks) + 1) for d in range(1, q + 1) if d * q * q == ranks]

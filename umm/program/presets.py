@@ -541,11 +541,7 @@ def _with_weights(outline: Outline, types: Mapping[str, str]) -> Outline:
 
 
 def _stored_type(dtype: str) -> str:
-    """Return the type of weights by its full name.
-
-    Raises:
-        ProblemError: if it has more than 8 bits.
-    """
+    """Return the type of weights by its full name; ProblemError if it has more than 8 bits."""
     if dtype in EXPANDED:
         return dtype
     stored = dtype if has_blocks(dtype) else f"{dtype}:{BLOCK}"

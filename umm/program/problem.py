@@ -165,11 +165,7 @@ class Problem:
 
     @property
     def p(self) -> int:
-        """Number of ranks.
-
-        Raises:
-            ProblemError: if the problem does not say yet.
-        """
+        """Number of ranks; ProblemError if the problem does not say yet."""
         if self.ranks is None:
             raise ProblemError("the problem does not say on how many ranks it runs; give ranks=…")
         return self.ranks

@@ -107,11 +107,7 @@ class Routing:
 
     @classmethod
     def parse(cls, text: str) -> "Routing":
-        """Return the routing that ``str`` of one says.
-
-        Raises:
-            ProblemError: if the text is not one.
-        """
+        """Return the routing that ``str`` of one says; ProblemError if the text is not one."""
         match = _TEXT.fullmatch(text)
         if match is None:
             raise ProblemError(f"{shown(text)} is not a routing; write it like 37x6x2:uniform:0")
@@ -354,11 +350,7 @@ def _choices(known: Routing) -> Ints:
 
 @lru_cache(maxsize=64)
 def routing(text: str) -> Routing:
-    """Return the routing of a text, made once.
-
-    Raises:
-        ProblemError: if the text is not one.
-    """
+    """Return the routing of a text, made once; ProblemError if the text is not one."""
     return Routing.parse(text)
 
 

@@ -169,11 +169,7 @@ class Program(Protocol):
 
 
 def by_name(tensors: Iterable[Tensor]) -> dict[str, Tensor]:
-    """Return tensors by their names, in order.
-
-    Raises:
-        ProblemError: if two have one name.
-    """
+    """Return tensors by their names, in order; ProblemError if two have one name."""
     named: dict[str, Tensor] = {}
     for tensor in tensors:
         if tensor.name in named:

@@ -22,11 +22,7 @@ class Deployment:
     cache_bits: int = 16  # bits of an element of the cache
 
     def __post_init__(self) -> None:
-        """Refuse sizes that cannot be.
-
-        Raises:
-            ProblemError: names the size, and what would work.
-        """
+        """Refuse sizes that cannot be; ProblemError names the size, and what would work."""
         for field in fields(self):
             value = getattr(self, field.name)
             if isinstance(value, int) and value < 1:

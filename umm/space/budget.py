@@ -43,11 +43,7 @@ def memory_limit(budget: str | int | None, problem: Problem) -> int | None:
 
 
 def bytes_of_budget(budget: str | int | None, share: float) -> int | None:
-    """Return the bytes of a budget, given those of ``1x``.
-
-    Raises:
-        InputError: as :func:`memory_limit` does.
-    """
+    """Return the bytes of a budget, given those of ``1x``; InputError as :func:`memory_limit` does."""
     if budget is None:
         return None
     if isinstance(budget, str):

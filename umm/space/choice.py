@@ -97,11 +97,7 @@ class Choice:
 
     @property
     def problem(self) -> Problem:
-        """The program, of one multiply.
-
-        Raises:
-            InputError: for a program of several statements.
-        """
+        """The program, of one multiply; InputError for a program of several statements."""
         if not isinstance(self.program, Problem):
             raise InputError(f"chain {self.program.name} is not a single multiply")
         return self.program

@@ -48,11 +48,7 @@ class Parallel:
     keep_bf16: str = ""  # modules of `IN_BF16`, and `last:N` layers, that stay in bfloat16, with commas
 
     def __post_init__(self) -> None:
-        """Refuse sizes that do not divide.
-
-        Raises:
-            ProblemError: names the sizes, and those that would work.
-        """
+        """Refuse sizes that do not divide; ProblemError names the sizes, and those that would work."""
         for field in fields(self):
             value = getattr(self, field.name)
             low = 0 if field.name in ("fsdp", "zero") else 1

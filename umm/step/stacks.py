@@ -72,11 +72,7 @@ def stack_names() -> list[str]:
 
 
 def find_stack(name: str) -> Stack:
-    """Return a stack by its name.
-
-    Raises:
-        ProblemError: names those there are.
-    """
+    """Return a stack by its name; ProblemError names those there are."""
     stacks = _document()["stacks"]
     if name not in stacks:
         raise ProblemError(f"--stack {name!r} is unknown; {did_you_mean(name, stacks)}")

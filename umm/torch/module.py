@@ -83,11 +83,7 @@ def _mostly_by(module: Any, operations: Sequence[str]) -> ProblemError:
 
 
 def _exported(module: Any, example_inputs: Any) -> Any:
-    """Export a module in evaluation by torch.export.
-
-    Raises:
-        InputError: with the first line of torch's own words.
-    """
+    """Export a module in evaluation by torch.export; InputError with the first line of torch's own words."""
     import torch
 
     args, kwargs = ((), dict(example_inputs)) if isinstance(example_inputs, Mapping) else (example_inputs, {})

@@ -85,11 +85,7 @@ class WrappedMatrix(DistributedMatrix):
 
     @property
     def transport(self) -> NoReturn:
-        """Refused: other ranks cannot reach the caller's memory.
-
-        Raises:
-            InputError: always.
-        """
+        """Refused: other ranks cannot reach the caller's memory; InputError always."""
         raise InputError(_ONE_SIDED)
 
     def block(self, tile: Tile, replica: int | None = None) -> NoReturn:

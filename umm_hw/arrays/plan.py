@@ -212,11 +212,7 @@ def _of(operand: Operand) -> str:
 
 
 def check_factors(c: WrappedMatrix, alpha: Any, beta: Any) -> None:
-    """Refuse factors that C's type cannot have, and a C that cannot be written.
-
-    Raises:
-        InputError: in one line.
-    """
+    """Refuse factors that C's type cannot have, and a C that cannot be written; InputError in one line."""
     for name, value in (("alpha", alpha), ("beta", beta)):
         if not np.isscalar(value) or isinstance(value, (str, bytes)):
             raise InputError(f"{name} takes a number, not {value!r}")
@@ -229,11 +225,7 @@ def check_factors(c: WrappedMatrix, alpha: Any, beta: Any) -> None:
 
 
 def op_of(trans: Any, name: str) -> str:
-    """Return N, T or C.
-
-    Raises:
-        InputError: for anything else.
-    """
+    """Return N, T or C; InputError for anything else."""
     if trans not in _OPS:
         raise InputError(f"{name}={trans!r} is neither False nor True, nor N, T or C")
     return _OPS[trans]
@@ -242,11 +234,7 @@ def op_of(trans: Any, name: str) -> str:
 def checked_operands(
     a: WrappedMatrix, b: WrappedMatrix, c: WrappedMatrix, ops: tuple[str, str]
 ) -> tuple[Operand, Operand, Operand]:
-    """Return the operands of a product.
-
-    Raises:
-        InputError: if they do not fit together.
-    """
+    """Return the operands of a product; InputError if they do not fit together."""
     left, right, out = a.operand(ops[0]), b.operand(ops[1]), c.operand()
     (m, k), (rows, n) = left.shape, right.shape
     if k != rows or out.shape != (m, n):

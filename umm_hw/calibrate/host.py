@@ -177,11 +177,7 @@ def calibrate(
 
 
 def _measured(value: Any) -> float:
-    """Return a number of a file, which may be NaN where nothing was measured.
-
-    Raises:
-        TypeError: for anything else.
-    """
+    """Return a number of a file, which may be NaN where nothing was measured; TypeError for anything else."""
     if type(value) not in (int, float):
         raise TypeError(value)
     return float(value)

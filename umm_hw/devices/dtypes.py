@@ -49,10 +49,6 @@ def check_types(schedule: Schedule, tf32: bool) -> None:
 
 
 def check_tf32(tf32: bool, dtypes: Sequence[str]) -> None:
-    """Refuse TF32 where nothing is float32.
-
-    Raises:
-        InputError: if so.
-    """
+    """Refuse TF32 where nothing is float32; InputError if so."""
     if tf32 and "float32" not in dtypes:
         raise InputError(f"tf32 rounds float32 operands; leave it out for {', '.join(dtypes)}")

@@ -30,11 +30,7 @@ def join(devices: Sequence[Device], accumulate: str) -> None:
 
 
 def check_blocks(blocks: int) -> None:
-    """Refuse an accumulate kernel of no thread blocks.
-
-    Raises:
-        InputError: if so.
-    """
+    """Refuse an accumulate kernel of no thread blocks; InputError if so."""
     if blocks < 1:
         raise InputError(f"blocks = {blocks} is not possible; an accumulate kernel needs at least 1")
 

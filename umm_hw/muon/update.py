@@ -307,11 +307,7 @@ def _member(group: Sequence[WrappedMatrix], number: int) -> Array:
 
 
 def _check(plan: MuonPlan, given: Mapping[str, Sequence[WrappedMatrix]]) -> None:
-    """Refuse momenta that are not those of a plan.
-
-    Raises:
-        InputError: in one line.
-    """
+    """Refuse momenta that are not those of a plan; InputError in one line."""
     names = {x.name for x in plan.weights}
     if names != set(given):
         missing, more = sorted(names - set(given)), sorted(set(given) - names)

@@ -79,11 +79,7 @@ class OpenClDevice:
     # Memory ---------------------------------------------------------------------------------------
 
     def allocate(self, nbytes: int) -> int:
-        """Make a buffer and have it backed.
-
-        Raises:
-            InfeasibleError: if the device has not so much.
-        """
+        """Make a buffer and have it backed; InfeasibleError if the device has not so much."""
         try:
             address = self.heap.add(cl.Buffer(self._context, cl.mem_flags.READ_WRITE, size=max(nbytes, 8)))
             self.zero(address, max(nbytes, 8))

@@ -110,11 +110,7 @@ def compare(asked: Compare) -> None:
 
 
 def explain_profile(asked: Compare, path: Path) -> None:
-    """Put a profile beside a prediction.
-
-    Raises:
-        InputError: for flags of an execution, or several predictions.
-    """
+    """Put a profile beside a prediction; InputError for flags of an execution, or several predictions."""
     from umm.cli.printed.profile_page import print_profile, profile_record
     from umm.profiles.beside import beside
     from umm.profiles.files import load_profile
@@ -195,11 +191,7 @@ def is_record(path: Path) -> bool:
 
 
 def check_tolerance(fail_above: float | None, comparable: bool) -> None:
-    """Refuse to hold times to a share that cannot be compared.
-
-    Raises:
-        InputError: if so.
-    """
+    """Refuse to hold times to a share that cannot be compared; InputError if so."""
     if fail_above is not None and not comparable:
         raise InputError("--fail-above needs times of real ranks, not of one process in place of all")
 

@@ -52,11 +52,7 @@ class Peer(OfFramework, Scaled, Layered, OfProblem, Budgeted, Noisy, Limited, Pa
 
     @property
     def stack(self) -> "Stack | None":
-        """The layers; None if no number of them is asked for.
-
-        Raises:
-            InputError: if there is no chain.
-        """
+        """The layers; None if no number of them is asked for; InputError if there is no chain."""
         from umm.program.models import find_model
         from umm.space.peers.contender import Stack
 

@@ -436,11 +436,7 @@ class ChainSearched(ChainChoices, OfChain, heading="Chain"):
         return Space(chain=outline, ranks=ranks, layouts=choices, state=state, layers=layers, **axes)
 
     def refuse_layers(self) -> None:
-        """Refuse a number of layers of one multiply.
-
-        Raises:
-            InputError: if --layers is given.
-        """
+        """Refuse a number of layers of one multiply; InputError if --layers is given."""
         if self.layers is not None:
             raise InputError("--layers need a chain, such as --chain transformer-layer")
 

@@ -250,11 +250,7 @@ class OfSizes(OnRanks, Typed, Dimensions, Configured, heading="Problem"):
 
     @property
     def dimensions(self) -> dict[str, Any]:
-        """The sizes m, n and k.
-
-        Raises:
-            InputError: if one is missing.
-        """
+        """The sizes m, n and k; InputError if one is missing."""
         sizes = {"m": self.m, "n": self.n, "k": self.k}
         missing = [f"-{name}" for name, size in sizes.items() if size is None]
         if missing:
@@ -342,11 +338,7 @@ class Noisy(Asked, heading="Noise"):
 
     @cached_property
     def noise(self) -> "Noise | None":
-        """The noise; None without its flags.
-
-        Raises:
-            InputError: for a text that means nothing.
-        """
+        """The noise; None without its flags; InputError for a text that means nothing."""
         if self.jitter is None and self.straggler is None:
             return None
         from umm.space.search.noise import Noise

@@ -125,11 +125,7 @@ class Scaled(OfChain, heading="Machine"):
         return replace(self, sizes=sizes)
 
     def refuse_of_one(self, names: Sequence[str]) -> None:
-        """Refuse flags that have a meaning for one number alone.
-
-        Raises:
-            InputError: if one is given.
-        """
+        """Refuse flags that have a meaning for one number alone; InputError if one is given."""
         typed = self.typed(names)
         if typed:
             raise InputError(

@@ -53,11 +53,7 @@ class Spread:
 
 
 def mesh_of(forward: Forward) -> Sequence[Meshed]:
-    """Return each used tensor's uses of one mesh.
-
-    Raises:
-        InputError: if there is no such mesh.
-    """
+    """Return each used tensor's uses of one mesh; InputError if there is no such mesh."""
     used = forward.used()
     meshes = shared_mesh([x.layout for x in used])
     if meshes is None:

@@ -54,11 +54,7 @@ def mesh_text(ranks: Ints) -> str:
 
 
 def read_mesh(text: str, ranks: int, all_of: str) -> Ints:
-    """Return the ranks of a mesh from its text.
-
-    Raises:
-        LayoutError: if it is none, or has more or fewer ranks.
-    """
+    """Return the ranks of a mesh from its text; LayoutError if it is none, or has more or fewer ranks."""
     sizes, colon, listed = text.partition(":")
     if not _SIZES.fullmatch(sizes) or (colon and not re.fullmatch(r"[0-9]{1,9}(-[0-9]{1,9})*", listed)):
         raise LayoutError(f"{all_of!r}: {text!r} is no mesh; write 2x4, or 2x2:0-2-1-3 with its ranks")
@@ -84,11 +80,7 @@ def edges_text(layout: Laid, dim: int) -> str:
 
 
 def matrix_shape(shape: Any) -> tuple[int, int]:
-    """Return a shape as two whole numbers.
-
-    Raises:
-        LayoutError: if it is none of a matrix.
-    """
+    """Return a shape as two whole numbers; LayoutError if it is none of a matrix."""
     sizes = tuple(int(size) for size in shape) if shape is not None else ()
     if len(sizes) != 2:
         raise LayoutError(f"a layout needs the shape of a matrix, such as (8, 6), not {shape}")

@@ -73,11 +73,7 @@ def read_measured(paths: Iterable[Path]) -> Measured:
 
 
 def _columns(line: Mapping[str, Any], name: str) -> tuple[str, str]:
-    """Return the columns of the type and of the time.
-
-    Raises:
-        InputError: One is missing.
-    """
+    """Return the columns of the type and of the time; InputError if one is missing."""
     dtype = next((x for x in ("dtype", "gemm_dtype") if x in line), None)
     time = next((x for x in TIMES if x in line), None)
     if dtype is None or time is None or not {"m", "n", "k"} <= line.keys():
@@ -89,11 +85,7 @@ def _columns(line: Mapping[str, Any], name: str) -> tuple[str, str]:
 
 
 def lines_of(path: Path) -> Iterator[Mapping[str, Any]]:
-    """Return the rows of a table, Parquet or CSV, by column.
-
-    Raises:
-        InputError: It is neither.
-    """
+    """Return the rows of a table, Parquet or CSV, by column; InputError if it is neither."""
     return _parquet(path) if path.suffix == ".parquet" else _csv(path)
 
 

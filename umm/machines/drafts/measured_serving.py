@@ -62,11 +62,7 @@ def read_serving_tables(paths: Iterable[Path]) -> tuple[dict[Key, float], dict[s
 
 
 def _number(line: Mapping[str, Any], name: str, least: float = 0.0) -> float:
-    """Return a number of a row.
-
-    Raises:
-        ValueError: It is none, or too small.
-    """
+    """Return a number of a row; ValueError if it is none, or too small."""
     value = real_in(str(line[name]).strip())
     if value is None or not value >= least:
         raise ValueError(f"{name} must be a number of at least {least:g}")

@@ -29,11 +29,7 @@ def ways() -> list[str]:
 
 
 def check_way(way: str) -> None:
-    """Refuse an unknown way.
-
-    Raises:
-        ScheduleError: listing those there are.
-    """
+    """Refuse an unknown way; ScheduleError listing those there are."""
     if way not in ways():
         raise ScheduleError(f"way {way!r} is unknown; choose from {', '.join(ways())}")
 

@@ -22,11 +22,7 @@ class Text(Parameter):
     """A parameter that is a text: a routing, or where rows are cut."""
 
     def checked(self, value: Any, what: str) -> Any:
-        """Return the text.
-
-        Raises:
-            ProblemError: if it is not one.
-        """
+        """Return the text; ProblemError if it is not one."""
         if not isinstance(value, str) or not value.isprintable():
             raise ProblemError(f"{what} is not a text")
         return value

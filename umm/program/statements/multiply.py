@@ -114,11 +114,7 @@ class Multiply(Statement):
         return (self.a, self.b, self.out) if self.beta else (self.a, self.b)
 
     def members(self, tensors: Tensors) -> tuple[Members, Members, Members]:
-        """Return how out, a and b are cut.
-
-        Raises:
-            ProblemError: if one cannot be cut so.
-        """
+        """Return how out, a and b are cut; ProblemError if one cannot be cut so."""
         cut = []
         for name, axis, group in zip(self._operands, self.batch_axes, self.groups, strict=True):
             count, shape = self.batch // group, list(tensors[name].shape)
@@ -137,11 +133,7 @@ class Multiply(Statement):
         return out, a, b
 
     def sizes(self, tensors: Tensors) -> tuple[int, int, int]:
-        """Return m, n and k of one member.
-
-        Raises:
-            ProblemError: if the members do not conform.
-        """
+        """Return m, n and k of one member; ProblemError if the members do not conform."""
         out, a, b = self.members(tensors)
         m, k = (a.cols, a.rows) if "a" in self.trans else (a.rows, a.cols)
         inner, n = (b.cols, b.rows) if "b" in self.trans else (b.rows, b.cols)
@@ -153,11 +145,7 @@ class Multiply(Statement):
         return m, n, k
 
     def check(self, tensors: Tensors) -> None:
-        """Refuse tensors whose shapes or types do not fit.
-
-        Raises:
-            ProblemError: saying what it needs.
-        """
+        """Refuse tensors whose shapes or types do not fit; ProblemError saying what it needs."""
         if self.out in (self.a, self.b):
             raise ProblemError(f"it reads {self.out} while it writes it; write to another tensor")
         a, b = tensors[self.a], tensors[self.b]

@@ -44,11 +44,7 @@ def whole_column(values: Sequence[Any], what: What, least: int = 0, below: int =
 
 
 def real_column(values: Sequence[Any], what: What) -> Floats:
-    """Return finite numbers, whole or not, as an array.
-
-    Raises:
-        InputError: for the first that is not one.
-    """
+    """Return finite numbers, whole or not, as an array; InputError for the first that is not one."""
     if set(map(type, values)) <= {float} and np.isfinite(np.array(values)).all():
         return np.array(values, dtype=np.float64)
     return np.array([real_number(value, what(place)) for place, value in enumerate(values)], dtype=np.float64)

@@ -93,11 +93,7 @@ class Table:
 
     @property
     def problem(self) -> Problem:
-        """The one multiply it carries out.
-
-        Raises:
-            ScheduleError: if it carries out a chain.
-        """
+        """The one multiply it carries out; ScheduleError if it carries out a chain."""
         if not isinstance(self.program, Problem):
             raise ScheduleError(
                 f"the schedule carries out the chain {self.program.name}, not a single multiply"
@@ -229,11 +225,7 @@ class Table:
 
     @cached_property
     def pool_bytes(self) -> Ints:
-        """Bytes of each rank's pool.
-
-        Raises:
-            ScheduleError: if these are more than 64 bits count.
-        """
+        """Bytes of each rank's pool; ScheduleError if these are more than 64 bits count."""
         slots, counts = np.concatenate([*self.pools, np.zeros(0, dtype=np.int64)]), map(len, self.pools)
         if slots.sum(dtype=np.float64) >= MOST_BYTES:
             most = max(float(x.sum(dtype=np.float64)) for x in self.pools)
@@ -274,11 +266,7 @@ _OF_GEMMS = np.array([2, 0, 1])  # C, A and B: the tensors that a gemm of a sing
 
 
 def check_moved(nbytes: Ints) -> None:
-    """Refuse transfers of more bytes, in all, than 64 bits count.
-
-    Raises:
-        ScheduleError: if so.
-    """
+    """Refuse transfers of more bytes, in all, than 64 bits count; ScheduleError if so."""
     _check_counted(float(nbytes.sum(dtype=np.float64)), "its transfers would move {} bytes in all")
 
 

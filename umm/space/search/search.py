@@ -156,11 +156,7 @@ def _check_endings(space: Space) -> None:
 
 
 def _check_movements(space: Space) -> None:
-    """Refuse a movement that has no bounds.
-
-    Raises:
-        InputError: if it is asked for.
-    """
+    """Refuse a movement that has no bounds; InputError if it is asked for."""
     if LIBRARY in space.movements:
         able = ", ".join(x for x in WAYS if x != LIBRARY)
         raise InputError(f"movement {LIBRARY} has no bounds to search by; choose from {able}")

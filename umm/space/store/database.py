@@ -230,11 +230,7 @@ class Store:
         return frame
 
     def _cast(self, frame: "pd.DataFrame", name: str, dtype: Any) -> None:
-        """Give a column its type.
-
-        Raises:
-            InputError: if it holds something else.
-        """
+        """Give a column its type; InputError if it holds something else."""
         try:
             frame[name] = frame[name].astype(dtype)
         except (TypeError, ValueError):

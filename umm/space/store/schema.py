@@ -251,11 +251,7 @@ def _version(connection: sqlite3.Connection) -> int:
 
 
 def _missing(connection: sqlite3.Connection, path: str) -> list[str]:
-    """Return the columns a file lacks.
-
-    Raises:
-        InputError: if it has others, of a newer umm.
-    """
+    """Return the columns a file lacks; InputError if it has others, of a newer umm."""
     present = [row[1] for row in connection.execute("PRAGMA table_info(all_runs)")]
     for name in (*KEY, *ASKED, *ENDED):
         if name not in present:

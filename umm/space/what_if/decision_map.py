@@ -183,11 +183,7 @@ def _map(
 
 
 def _without(stretches: Sequence[Stretch], rows: Sequence[int]) -> tuple[int, ...]:
-    """Return the values of m that have no stretch.
-
-    Raises:
-        InfeasibleError: if none has.
-    """
+    """Return the values of m that have no stretch; InfeasibleError if none has."""
     if not stretches:
         raise InfeasibleError(f"nothing fits for m = {', '.join(map(str, rows))}; allow more memory or ranks")
     fitting = {x.m for x in stretches}
