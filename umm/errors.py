@@ -20,13 +20,9 @@ def short_words(message: str) -> str:
 
 
 class UmmError(Exception):
-    """A failure with one clear line: the request, the reason, a remedy.
+    """A failure with one clear line: the request, the reason, a remedy."""
 
-    Attributes:
-        exit_code: Exit status of the command line.
-    """
-
-    exit_code = 1
+    exit_code = 1  # exit status of the command line
 
     def __init__(self, message: str = "") -> None:
         super().__init__(short_words(message))
@@ -73,15 +69,12 @@ class ExecutorUnavailableError(UmmError):
 
 
 class EndedEarlyError(KeyboardInterrupt):
-    """Ctrl-C, SIGTERM or the end of a time limit amid a computation that has an answer by now.
-
-    Attributes:
-        found: The answer so far, as the computation would return it; not complete, not proven. Its type says
-            whose answer it is: a computation that has none yet lets that of one inside it through.
-    """
+    """Ctrl-C, SIGTERM or the end of a time limit amid a computation that has an answer by now."""
 
     def __init__(self, result: Any) -> None:
         super().__init__("interrupted")
+        # The answer so far, as the computation would return it; not complete, not proven. Its type says whose
+        # answer it is: a computation that has none yet lets that of one inside it through.
         self.found = result
 
 

@@ -112,11 +112,7 @@ def expect_ranks(schedule: Schedule, running: int | None) -> None:
 
 @runtime_checkable
 class OnHost(Protocol):
-    """Further attributes of an executor whose ranks multiply on the cores of this host.
-
-    Attributes:
-        on_host: Whether all of them do.
-    """
+    """Further attributes of an executor whose ranks multiply on the cores of this host."""
 
     @property
     def on_host(self) -> bool:

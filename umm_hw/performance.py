@@ -39,10 +39,6 @@ class Performance:
         ranks: The transports of the ranks that this process acts for.
         operands: What :func:`operands_of` returned, in one process; None in all others.
         types: The NumPy type that stands for a type of a tensor.
-
-    Attributes:
-        tensors: The tensors, in the order of their memory.
-        memory: Where they and the pools lie.
     """
 
     def __init__(
@@ -52,8 +48,8 @@ class Performance:
         operands: Arrays | None,
         types: Types = array_dtype,
     ) -> None:
-        self.tensors = schedule.tensors
-        self.memory = place(schedule, ranks[0], types)
+        self.tensors = schedule.tensors  # the tensors, in the order of their memory
+        self.memory = place(schedule, ranks[0], types)  # where they and the pools lie
         self._pools = pools_of(schedule, [matrix.dtype for matrix in self.memory.matrices])
         self._scattered = schedule.scattered
         self._ranks = ranks

@@ -11,9 +11,6 @@ class Work:
     """Work under way.
 
     Attributes:
-        action: The action it belongs to.
-        left: What is still to do at time ``since``.
-        rate: How much of it is done in a second since then.
         due: When it ends at this rate.
         alarm: When the alarm that counts goes off; those at other times are out of date.
     """
@@ -21,10 +18,10 @@ class Work:
     __slots__ = ("action", "alarm", "due", "left", "rate", "since")
 
     def __init__(self, action: int, left: float, now: float) -> None:
-        self.action = action
-        self.left = left
+        self.action = action  # the action it belongs to
+        self.left = left  # what is still to do at time `since`
         self.since = now
-        self.rate = 0.0
+        self.rate = 0.0  # how much of it is done in a second since then
         self.due = self.alarm = inf
 
     def go_on(self, rate: float, clock: Clock, end: Callable[[Any], None]) -> None:

@@ -35,17 +35,16 @@ class Checkpoint(Mapping[str, Array]):
         folder: Where it was saved.
 
     Attributes:
-        folder: The same.
         ranks: How many ranks saved it.
-        matrices: What it holds, by name: layout and type of each.
 
     Raises:
         InputError: in one line, if the folder does not hold one.
     """
 
     def __init__(self, folder: str | Path) -> None:
-        self.folder = Path(folder)
+        self.folder = Path(folder)  # the folder that was read
         self.ranks, matrices = read_manifest(self.folder)
+        # What it holds, by name: layout and type of each.
         self.matrices: dict[str, Saved] = {x.name: x for x in matrices}
         self._names = part_names(matrices, self.ranks)
 

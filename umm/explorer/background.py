@@ -38,12 +38,11 @@ class Question(ABC):
     Attributes:
         done: Whether all is found out.
         failed: Why it ended before; empty if it did not.
-        heard: Set when the first message has come, or none will.
     """
 
     def __init__(self) -> None:
         self.done, self.failed = False, ""
-        self.heard = threading.Event()
+        self.heard = threading.Event()  # set when the first message has come, or none will
 
     @abstractmethod
     def asked(self) -> tuple[Any, ...]:
@@ -60,16 +59,12 @@ class Question(ABC):
 
 
 class Single(Question):
-    """The question of one function's result.
-
-    Attributes:
-        found: It, once there is an answer; None before.
-    """
+    """The question of one function's result."""
 
     def __init__(self, function: Callable[..., Any], *arguments: Any) -> None:
         super().__init__()
         self._asked = function, *arguments
-        self.found: Any = None
+        self.found: Any = None  # the result, once there is one; None before
 
     def asked(self) -> tuple[Any, ...]:
         """Return the process's function and arguments."""

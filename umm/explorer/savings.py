@@ -34,8 +34,6 @@ class Growing(Question):
         budget: Of a rank, as :func:`umm.space.budget.limit_of` takes it: its share of m's problem.
         operand: The one whose factors are compared, by its place among A, B and C.
         held: The factor that each of the others has, or 0 for the best.
-        factors: Those that are compared.
-        found: The best makespan of each factor by m, in seconds; nan where nothing fits.
     """
 
     def __init__(
@@ -44,7 +42,8 @@ class Growing(Question):
         super().__init__()
         self.space, self.machine, self.budget = space, machine, budget
         self.operand, self.held = operand, fixed
-        self.factors = replication_factors(space.ranks or 1)
+        self.factors = replication_factors(space.ranks or 1)  # those that are compared
+        # The best makespan of each factor by m, in seconds; nan where nothing fits.
         self.found: dict[int, list[float]] = {}
 
     def asked(self) -> tuple[Any, ...]:
@@ -165,8 +164,6 @@ class Scaled(Question):
         memory: Budget of a rank, as :func:`umm.search` takes it.
         axis: ``nodes`` or ``ranks``.
         counts: How many of them.
-        rows: The best of each, in this order, as far as they are found.
-        refused: Numbers without an answer, a line for each that says why.
     """
 
     def __init__(
@@ -175,8 +172,8 @@ class Scaled(Question):
         super().__init__()
         self.space, self.machine, self.memory = space, machine, memory
         self.axis, self.counts = over, counts
-        self.rows: list[Scale] = []
-        self.refused: list[str] = []
+        self.rows: list[Scale] = []  # the best of each, in this order, as far as they are found
+        self.refused: list[str] = []  # numbers without an answer, a line for each that says why
 
     def asked(self) -> tuple[Any, ...]:
         """Return the process's function and arguments; its new results replace the old ones."""

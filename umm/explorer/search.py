@@ -44,11 +44,7 @@ EVERY = 0.25  # seconds between two messages
 
 
 class Multiplies:
-    """The numbers of a multiply's points, from 0.
-
-    Attributes:
-        factors: Replication factors of A, B and C, shape (3, points).
-    """
+    """The numbers of a multiply's points, from 0."""
 
     tensors = (("A",), ("B",), ("C",))
 
@@ -160,18 +156,8 @@ class Priced(Question):
     Attributes:
         space: What may be chosen.
         limit: Bytes that a rank may have.
-        points: The points by their numbers; None until they are priced.
-        seconds: Makespan of each, or its bound.
-        memory: Bytes of its fullest rank; of a bound the least it can be.
-        exact: Which are simulated.
-        top: The best by the search; none until they are found.
-        front: The points of the front by ascending memory, that are proven so far; of a chain those of the
-            simulated ones.
-        ranges: The ranges of the first of the top, in seconds.
-        moves: What moving operands adds to them, in seconds, where a multiply's operands start in row.
         ties: Which tie, in a sentence.
         proof: Of what the first is the best, in words.
-        proven: Whether that is proven.
         more: Of a chain what else its search has found, by the names of :class:`umm.space.Found`.
         stage: What is known by now: ``priced``, ``top``, ``front``, ``factors``, ``all``; empty before.
         refusal: Why nothing is found, if that is so.
@@ -180,19 +166,23 @@ class Priced(Question):
     def __init__(self, space: Space, machine: Machine, limit: int) -> None:
         super().__init__()
         self.space, self.machine, self.limit = space, machine, limit
+        # The points by their numbers; None until they are priced.
         self.points: Multiplies | Listed | None = None
-        self.seconds: Floats = np.zeros(0)
-        self.memory: Floats = np.zeros(0)
-        self.exact: Bools = np.zeros(0, dtype=bool)
-        self.top: list[Choice] = []
+        self.seconds: Floats = np.zeros(0)  # makespan of each, or its bound
+        self.memory: Floats = np.zeros(0)  # bytes of its fullest rank; of a bound the least it can be
+        self.exact: Bools = np.zeros(0, dtype=bool)  # which are simulated
+        self.top: list[Choice] = []  # the best by the search; none until they are found
+        # The points of the front by ascending memory, that are proven so far; of a chain those of the
+        # simulated ones.
         self.front: list[Choice] = []
-        self.ranges: list[tuple[float, float]] = []
+        self.ranges: list[tuple[float, float]] = []  # the ranges of the first of the top, in seconds
+        # What moving operands adds to them, in seconds, where a multiply's operands start in row.
         self.moves: list[float] = []
         self.named: dict[str, float | None] = {}
         self.left_out: dict[str, float] = {}
         self.moved: list[tuple[str, Mapping[str, int]]] = []
         self.settled = (0, 0)
-        self.proven = False
+        self.proven = False  # whether that is proven
         self.ties = self.proof = self.stage = self.refusal = ""
         self._began = self._left = 0.0
         self._bounds: Bounds | None = None

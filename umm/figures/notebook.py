@@ -42,13 +42,9 @@ class Card(NamedTuple):
 
 
 class Session:
-    """State shared by the outputs of a session.
+    """State shared by the outputs of a session."""
 
-    Attributes:
-        has_plotly: Whether an output or the page around them carries plotly.js already; it has 5 MB.
-    """
-
-    has_plotly = False
+    has_plotly = False  # whether an output or the page around them carries plotly.js already; it has 5 MB
 
 
 def figure(result: Any) -> "go.Figure":

@@ -129,20 +129,15 @@ Tile = tuple[int, int]
 
 
 class TileGrid:
-    """A shape, cut at row edges and at column edges; tiles are counted row-major, empty ones included.
-
-    Attributes:
-        shape: Rows and columns of the matrix.
-        row_edges: Global row index where each tile row starts, and the end. Empty tiles are legal.
-        col_edges: The same for columns.
-    """
+    """A shape, cut at row edges and at column edges; tiles are counted row-major, empty ones included."""
 
     def __init__(
         self, shape: tuple[int, int], row_edges: Sequence[int] | Ints, col_edges: Sequence[int] | Ints
     ) -> None:
-        self.shape = (int(shape[0]), int(shape[1]))
+        self.shape = (int(shape[0]), int(shape[1]))  # rows and columns of the matrix
+        # Global row index where each tile row starts, and the end. Empty tiles are legal.
         self.row_edges = checked_edges(row_edges, self.shape[0], "row")
-        self.col_edges = checked_edges(col_edges, self.shape[1], "column")
+        self.col_edges = checked_edges(col_edges, self.shape[1], "column")  # the same for columns
 
     def grid_shape(self) -> tuple[int, int]:
         """Return the rows and columns of the tile grid, empty tiles included."""

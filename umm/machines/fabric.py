@@ -78,12 +78,6 @@ class Fabric(ABC):
     Every route crosses exactly one link that carries the per-transfer overhead in its latency: the
     link out of the source device, or, where links are crossed both first and later (ring, mesh, torus,
     explicit links), a read port at the source's memory.
-
-    Attributes:
-        names: Link names.
-        bandwidth: Bytes/s, one per link.
-        latency: Seconds, one per link.
-        cards: The links out of and into each network card, in the order of nodes or of devices.
     """
 
     # Lengths of the axes of a grid that devices lie on, the last fastest; () if they lie on none.
@@ -98,9 +92,10 @@ class Fabric(ABC):
     searches: bool = False  # whether a route is found hop by hop, so that it pays to remember it
 
     def __init__(self) -> None:
-        self.names: list[str] = []
-        self.bandwidth: list[float] = []
-        self.latency: list[float] = []
+        self.names: list[str] = []  # link names
+        self.bandwidth: list[float] = []  # Bytes/s, one per link
+        self.latency: list[float] = []  # seconds, one per link
+        # The links out of and into each network card, in the order of nodes or of devices.
         self.cards: list[tuple[int, int]] = []
         self._lost: set[int] = set()
 

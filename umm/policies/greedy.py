@@ -10,19 +10,14 @@ CHOICES = 64  # sets of gemms that cost greedy weighs for one step
 
 
 class Traversal:
-    """A walk over a computation graph: satisfied edges, and multiplies left to do.
-
-    Attributes:
-        missing: For each multiply not yet done the data it still lacks.
-        pending: Multiplies done whose contribution has not gone out, oldest first.
-        steps: The steps so far.
-    """
+    """A walk over a computation graph: satisfied edges, and multiplies left to do."""
 
     def __init__(self, graph: Graph, limits: Limits) -> None:
         self.graph, self.limits = graph, limits
+        # For each multiply not yet done the data it still lacks.
         self.missing: dict[int, set[int]] = {i: set(needs) for i, needs in enumerate(graph.needs)}
-        self.pending: list[int] = []
-        self.steps: list[Step] = []
+        self.pending: list[int] = []  # multiplies done whose contribution has not gone out, oldest first
+        self.steps: list[Step] = []  # the steps so far
 
     @property
     def busy(self) -> bool:

@@ -23,33 +23,29 @@ class Masked:
     """A computation graph with its remote data and its component multiplies numbered from 0.
 
     Attributes:
-        remote: The number of each remote datum in the graph.
-        fetch: Seconds of each remote datum.
-        readers: The component multiplies that read it.
-        needs: The remote data of each component multiply.
-        gemm: Its seconds.
-        send: Seconds of its accumulate.
-        sending: The multiplies that have one.
-        kinds: What distinguishes multiplies with equal needs.
         all_data: All remote data.
         all_gemms: All component multiplies.
-        names: Numbers given to parts of the graph that are equal except names.
-        start: The state in which nothing is done.
     """
 
     def __init__(self, graph: Graph) -> None:
+        # The number of each remote datum in the graph.
         self.remote = [x for x in range(len(graph.data)) if x not in graph.own]
         place = {x: i for i, x in enumerate(self.remote)}
-        self.fetch = [graph.data[x].seconds for x in self.remote]
-        self.readers = [list(graph.readers[x]) for x in self.remote]
+        self.fetch = [graph.data[x].seconds for x in self.remote]  # seconds of each remote datum
+        self.readers = [list(graph.readers[x]) for x in self.remote]  # the component multiplies that read it
+        # The remote data of each component multiply.
         self.needs = [sum(1 << place[x] for x in needs) for needs in graph.needs]
-        self.gemm = graph.seconds
+        self.gemm = graph.seconds  # its seconds
+        # Seconds of its accumulate.
         self.send = [update.seconds if update else 0.0 for update in graph.updates]
+        # The multiplies that have one.
         self.sending = sum(1 << i for i, update in enumerate(graph.updates) if update)
+        # What distinguishes multiplies with equal needs.
         self.kinds = [(c, self.sending >> i & 1, self.send[i]) for i, c in enumerate(self.gemm)]
         self.all_data, self.all_gemms = (1 << len(self.remote)) - 1, (1 << len(graph)) - 1
+        # Numbers given to parts of the graph that are equal except names.
         self.names: dict[tuple[object, ...], int] = {}
-        self.start = State(0, 0, 0, sum(self.gemm), sum(self.send))
+        self.start = State(0, 0, 0, sum(self.gemm), sum(self.send))  # the state in which nothing is done
 
 
 def bits(mask: int) -> Iterator[int]:

@@ -47,13 +47,7 @@ def stepwise(ir: IR, machine: Machine, options: Options) -> Schedule:
 
 
 class _Pool:
-    """The pool slots of a rank: first those for tiles of A and B, then those for C.
-
-    Attributes:
-        data: Slot of each fetched datum.
-        updates: Slot of each component multiply that has one.
-        sizes: Bytes of each slot.
-    """
+    """The pool slots of a rank: first those for tiles of A and B, then those for C."""
 
     def __init__(self, ir: IR, options: Options, rank: int) -> None:
         graph, steps = ir.graphs[rank], ir.steps[rank]
@@ -77,12 +71,14 @@ class _Pool:
         fetched = [(t, x) for t, step in enumerate(steps) for x in step.gets]
         stays = [(t, max(ran[i] for i in graph.readers[x]), nbytes(x)) for t, x in fetched]
         slots, sizes = _slots(stays)
+        # Slot of each fetched datum.
         self.data = {x: slot for (_, x), slot in zip(fetched, slots, strict=True)}
         waiting = sorted(sent, key=lambda i: ran[i])
         sums = [(ran[i], sent[i], m[i] * n[i] * problem.itemsize("C")) for i in waiting]
         slots, more = _slots(sums)
+        # Slot of each component multiply that has one.
         self.updates = {i: len(sizes) + slot for i, slot in zip(waiting, slots, strict=True)}
-        self.sizes: Ints = np.array(sizes + more, dtype=np.int64)
+        self.sizes: Ints = np.array(sizes + more, dtype=np.int64)  # bytes of each slot
 
 
 def _slots(stays: list[tuple[int, int, int]]) -> tuple[list[int], list[int]]:

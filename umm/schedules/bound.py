@@ -107,7 +107,6 @@ class _Pairs:
     """Routes of the pairs of ranks that schedules have used so far.
 
     Attributes:
-        number: Number of each pair, source · ranks + destination; −1 for one not used yet.
         latency: Of each by its number, in seconds; a zero more.
         inverse: The seconds that a byte takes, the same way.
         firsts: Where in ``links`` those of each start, and where the last one's end.
@@ -115,6 +114,7 @@ class _Pairs:
     """
 
     def __init__(self, ranks: int) -> None:
+        # Number of each pair, source · ranks + destination; −1 for one not used yet.
         self.number = np.full(ranks * ranks, -1)
         self.latency, self.inverse = np.zeros(1), np.zeros(1)
         self.firsts, self.links = np.zeros(1, dtype=np.int64), np.zeros(0, dtype=np.int64)

@@ -42,8 +42,6 @@ class Assignments:
         stationary: The matrix that every multiply keeps in place: A, B, C, ``auto`` for its largest, or
             ``best`` for the one with which it takes least by itself.
         named: Names of the program's own layouts that alone are listed; None for all.
-        ways: Movements of which the multiplies of each product have one of their own; none if the options say
-            it for all. The choices of layouts are then followed by one for each product.
 
     >>> from umm.program.presets import chain
     >>> of = Assignments(chain("mlp", hidden=8, ffn=16, tokens=8, backward=True), ranks=2)
@@ -80,6 +78,8 @@ class Assignments:
         self.outline, self.ranks = outline, ranks
         self.options, self.stationary = options or Options(), stationary
         self._texts, self.named, self._more, self._of_many = texts or {}, named, more or {}, of_many
+        # Movements of which the multiplies of each product have one of their own; none if the options say it
+        # for all. The choices of layouts are then followed by one for each product.
         self.ways: tuple[str, ...] = ()
         self._shapes = {x.name: x for x in outline.tensors}
 

@@ -73,12 +73,8 @@ class MultiplyPoints:
 
     Attributes:
         bare: The problem without layouts.
-        choices: The distinct layouts of A, B and C, each by the first text that means it.
         options: Every combination of schedule options.
         stationary: Matrices that may stay in place.
-        written: How many points there were before equal layouts were merged.
-        shape: Numbers of options, stationary matrices and layouts of A, B and C.
-        allowed: The numbers of the points that the space's rules allow, ascending.
     """
 
     def __init__(
@@ -91,13 +87,17 @@ class MultiplyPoints:
     ) -> None:
         self.bare, self.options, self.stationary = bare, options, tuple(stationary)
         # Several texts may mean one layout: the first stands for all, so that none is simulated twice.
+        # The distinct layouts of A, B and C, each by the first text that means it.
         self.choices = tuple(tuple(dict.fromkeys(layouts)) for layouts in written)
+        # Numbers of options, stationary matrices and layouts of A, B and C.
         self.shape = (len(options), len(stationary), *(len(layouts) for layouts in self.choices))
         rest = len(options) * len(stationary)
+        # How many points there were before equal layouts were merged.
         self.written = rest * int(_allowed(equal_replication, written).sum())
         allowed = np.broadcast_to(_allowed(equal_replication, self.choices), self.shape)
         # The ending of a replicated C is no choice where C has one replica: keep one of those options.
         allowed = allowed & (_first(options).reshape(-1, 1, 1, 1, 1) | (_replicas(self.choices[2]) > 1))
+        # The numbers of the points that the space's rules allow, ascending.
         self.allowed: Ints = np.nonzero(allowed.reshape(-1))[0]
         self._programs: dict[tuple[int, int, int], Problem] = {}
         if not len(self.allowed):

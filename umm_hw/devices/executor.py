@@ -31,10 +31,6 @@ class DeviceExecutor:
     After the first run, devices wait until all actions are queued: the measured times are the devices', as
     from a CUDA graph, not those of queueing in Python.
 
-    Attributes:
-        name: The name in traces.
-        dtypes: Types whose multiplies it can measure.
-
     Args:
         accumulate: ``kernel`` adds to other ranks' memory by a kernel; ``landing`` copies to a buffer on the
             target's device and adds there.
@@ -44,10 +40,10 @@ class DeviceExecutor:
         devices: The devices to use; all that are visible if None.
     """
 
-    name = "devices"
+    name = "devices"  # the name in traces
     times: Times = "measured"
     saves = True
-    dtypes = tuple(x for x in DTYPES if not is_float8(x))
+    dtypes = tuple(x for x in DTYPES if not is_float8(x))  # types whose multiplies it can measure
     tf32 = False
     nvtx = False
 

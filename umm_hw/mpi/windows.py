@@ -16,11 +16,7 @@ Bytes = NDArray[np.uint8]
 
 
 class Window(Protocol):
-    """A part of memory at every rank. Offsets of blocks count from the start of a rank's part.
-
-    Attributes:
-        adds: Whether ``accumulate`` is there for a type; else its caller adds under a lock.
-    """
+    """A part of memory at every rank. Offsets of blocks count from the start of a rank's part."""
 
     own: Bytes  # this rank's part
 

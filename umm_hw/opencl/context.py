@@ -50,15 +50,11 @@ class Memory:
 
 
 class Kernel:
-    """A kernel and the items of its work-groups.
-
-    Attributes:
-        ran: Whether it has run on its device.
-    """
+    """A kernel and the items of its work-groups."""
 
     def __init__(self, kernel: cl.Kernel, group: int) -> None:
         self._kernel, self._group = kernel, group
-        self.ran = False
+        self.ran = False  # whether it has run on its device
 
     def queue(self, stream: Stream, groups: tuple[int, int], arguments: Iterable[Any]) -> cl.Event:
         """Queue it; whole numbers are long."""

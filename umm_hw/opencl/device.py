@@ -47,7 +47,6 @@ class OpenClDevice:
 
     Attributes:
         heap: These buffers.
-        on_cpu: Whether its memory is the host's.
 
     Source: of each call, the OpenCL 1.2 specification; ``pyopencl`` has them under nearly the same names.
     """
@@ -57,7 +56,7 @@ class OpenClDevice:
     def __init__(self, device: cl.Device, number: int, memory: Memory) -> None:
         self.number, self.name = number, device.name.strip()
         self.memory: int = device.global_mem_size
-        self.on_cpu = kind_of(device) == "CPU"
+        self.on_cpu = kind_of(device) == "CPU"  # whether its memory is the host's
         self.units = 0
         self._device, self.heap, self._context = device, memory, memory.context
         self._queues: list[Stream] = []

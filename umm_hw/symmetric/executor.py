@@ -27,9 +27,6 @@ class SymmetricExecutor(MpiExecutor):
     The processes are those of the MPI executor: from a plain process it starts them itself, under mpiexec
     rank 0 leads the others. A subclass says what joins the ranks.
 
-    Attributes:
-        name: What traces are called after.
-
     Args:
         ranks: Processes to start; as many as the first schedule has ranks if None.
         blocks: Most thread blocks of an accumulate kernel: fewer leave more of the device to GEMMs.
@@ -40,7 +37,7 @@ class SymmetricExecutor(MpiExecutor):
         connect: What joins the ranks, given their transport on the host; the subclass's own if None.
     """
 
-    name = "symmetric"
+    name = "symmetric"  # what traces are called after
     dtypes = DTYPES
     saves = False
     tf32 = False

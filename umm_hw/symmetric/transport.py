@@ -33,9 +33,6 @@ class SymmetricTransport:
         joined: This rank among the others.
         blocks: Most thread blocks of an accumulate kernel.
 
-    Attributes:
-        one_node: Whether every rank reaches every other's memory by pointer.
-
     Raises:
         InputError: for no blocks.
     """
@@ -55,6 +52,7 @@ class SymmetricTransport:
         self._reachable = [self._library.peer(probe, rank) != 0 for rank in range(self.size)]
         self._reachable[self.rank] = True
         everywhere = joined.ranks.gather(all(self._reachable))
+        # Whether every rank reaches every other's memory by pointer.
         self.one_node = bool(joined.ranks.broadcast(all(everywhere)))
         self._landing = 0 if self.one_node else self._symmetric(LANDING)
 

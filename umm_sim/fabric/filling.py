@@ -18,20 +18,17 @@ class Link:
     """A link and the flows on it.
 
     Attributes:
-        bandwidth: Bytes/s.
-        flows: The flows on it, in the order they came.
         free: Bytes/s that a filling under way has left.
-        count: Flows among which it shares them out, 0 when none is under way.
         share: The quotient of the two when the rates were last raised.
     """
 
     __slots__ = ("bandwidth", "count", "flows", "free", "share")
 
     def __init__(self, bandwidth: float) -> None:
-        self.bandwidth = bandwidth
-        self.flows: list[Flow] = []
+        self.bandwidth = bandwidth  # Bytes/s
+        self.flows: list[Flow] = []  # the flows on it, in the order they came
         self.free = self.share = 0.0
-        self.count = 0
+        self.count = 0  # flows among which it shares them out, 0 when none is under way
 
     def leave(self, flow: "Flow") -> None:
         """Take a flow off; ``list.remove`` would ask of each whether it is equal."""
@@ -43,23 +40,17 @@ class Link:
 
 
 class Flow(Work):
-    """A transfer whose bytes flow.
-
-    Attributes:
-        links: The links of its route.
-        bottleneck: The link of its route that keeps it from going faster; None until that is found.
-        filling: Number of the filling that last reached it.
-        new_rate: The rate that filling gives it.
-    """
+    """A transfer whose bytes flow."""
 
     __slots__ = ("bottleneck", "filling", "links", "new_rate")
 
     def __init__(self, action: int, links: list[Link], slowest: Link, nbytes: float, now: float) -> None:
         super().__init__(action, nbytes, now)
-        self.links = links
-        self.new_rate = 0.0
+        self.links = links  # the links of its route
+        self.new_rate = 0.0  # the rate that filling gives it
+        # The link of its route that keeps it from going faster; None until that is found.
         self.bottleneck: Link | None = slowest
-        self.filling = 0
+        self.filling = 0  # number of the filling that last reached it
 
 
 class Filling:

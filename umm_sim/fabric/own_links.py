@@ -20,13 +20,8 @@ class _Pair:
     """The transfers between two ranks.
 
     Attributes:
-        alone: The only transfer under way, or IDLE, or SHARED.
         joined: When its bytes flow.
-        waiting: Transfers in their latency: when they join, bytes, action. All have the same latency, so
-            they join in the order they start.
-        flowing: Transfers that flow: the moved bytes at which each finishes, action; a heap.
         moved: Bytes each flowing transfer has moved since the pair was shared, at time ``since``.
-        due: When the next of them finishes; alarms at other times are out of date.
     """
 
     __slots__ = ("alone", "bandwidth", "due", "flowing", "joined", "latency", "moved", "since", "waiting")
@@ -34,11 +29,14 @@ class _Pair:
     def __init__(self, route: Route) -> None:
         self.bandwidth = route.bandwidth
         self.latency = route.latency
-        self.alone = IDLE
+        self.alone = IDLE  # the only transfer under way, or IDLE, or SHARED
         self.joined = self.moved = self.since = 0.0
+        # Transfers in their latency: when they join, bytes, action. All have the same latency, so they join
+        # in the order they start.
         self.waiting: deque[tuple[float, float, int]] = deque()
+        # Transfers that flow: the moved bytes at which each finishes, action; a heap.
         self.flowing: list[tuple[float, int]] = []
-        self.due = inf
+        self.due = inf  # when the next of them finishes; alarms at other times are out of date
 
 
 class OwnLinks:

@@ -73,13 +73,11 @@ class RouteBook:
     """The routes of one machine's ranks by pair code (source · ranks + destination), found when asked for.
 
     Kept from schedule to schedule of the same fabric, so that a sweep looks each route up once.
-
-    Attributes:
-        bandwidth: Bytes/s of each link.
     """
 
     def __init__(self, schedule: Schedule) -> None:
         self._of_many, self._ranks = schedule.routes.of_many, schedule.ranks
+        # Bytes/s of each link.
         self.bandwidth: Floats = np.ascontiguousarray(schedule.links.bandwidth, dtype=np.float64)
         self._latency: Floats = np.asarray(schedule.links.latency, dtype=np.float64)
         self._lock = Lock()

@@ -61,19 +61,16 @@ class Nodes:
     Args:
         build: Its machine says which ranks are near each other.
         at_once: Whether all count as one node.
-
-    Attributes:
-        nodes: The ranks of each node.
-        across: The ranks of one place, one in each node, for every place.
-        node: Number of each rank's node.
-        place: Its place there.
     """
 
     def __init__(self, build: Builder, ranks: Sequence[int], at_once: bool = False) -> None:
+        # The ranks of each node.
         self.nodes = [list(ranks)] if at_once else tiers_of(build.machine, ranks, build.ranks)
+        # The ranks of one place, one in each node, for every place.
         self.across = [list(group) for group in zip(*self.nodes, strict=True)]
+        # Number of each rank's node.
         self.node = {rank: i for i, node in enumerate(self.nodes) for rank in node}
-        self.place = {rank: j for node in self.nodes for j, rank in enumerate(node)}
+        self.place = {rank: j for node in self.nodes for j, rank in enumerate(node)}  # its place there
 
     def inside(self, own_last: bool) -> tuple[Ints, Ints, Ints, Ints, Ints]:
         """Return the moves inside nodes, where a rank of each deals with one of every node, as columns.

@@ -166,13 +166,13 @@ class _Relays:
     Attributes:
         size: Ranks of a node.
         pieces: The routed rows of each rank of a node, of one part of its experts, by node and part.
-        rows: The same without those that several ranks have, as ranges.
         routing: The text of the routing.
         parts: Of the tokens of a rank, so that one is sent on while the next arrives.
     """
 
     def __init__(self, size: int, pieces: Mapping[tuple[int, int], Sequence[Interval]], routing: str) -> None:
         self.size, self.pieces, self.routing, self.parts = size, pieces, routing, 1
+        # The same without those that several ranks have, as ranges.
         self.rows = {key: _joined(spans) for key, spans in pieces.items()}
         self.nodes = 1 + max(node for node, _ in pieces)
         self.held: dict[Hashable, Slice] = {}

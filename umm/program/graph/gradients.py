@@ -45,19 +45,14 @@ def with_gradients(outline: Outline) -> Outline:
 
 
 class _Backward:
-    """The backward part of a chain as it is written.
-
-    Attributes:
-        parts: Tensors that add up to the gradient of each tensor.
-        added: Gradients that a multiply may add to, for nothing else reads them yet.
-    """
+    """The backward part of a chain as it is written."""
 
     def __init__(self, outline: Outline) -> None:
         self.forward = outline
         self.shapes = {x.name: x for x in outline.tensors}
         self.statements: list[Statement] = []
-        self.parts: dict[str, list[str]] = {}
-        self.added: set[str] = set()
+        self.parts: dict[str, list[str]] = {}  # tensors that add up to the gradient of each tensor
+        self.added: set[str] = set()  # gradients that a multiply may add to, for nothing else reads them yet
         self.like: dict[str, str] = {}
         self.joint: list[Grouped] = []
         # Whole numbers that choose rows have no gradient.

@@ -58,18 +58,15 @@ class Graph:
     """The nodes in order, written by a reader of some framework's graph.
 
     Attributes:
-        nodes: All nodes.
         block: The repeated part that operations are in now.
         label: What the next node may be called.
-        unknown: Operations that are not understood, with their flop.
-        left_out: What is not priced, with how often.
     """
 
     def __init__(self) -> None:
-        self.nodes: list[Node] = []
+        self.nodes: list[Node] = []  # all nodes
         self.block, self.label = "", ""
-        self.unknown: dict[str, int] = {}
-        self.left_out: dict[str, int] = {}
+        self.unknown: dict[str, int] = {}  # operations that are not understood, with their flop
+        self.left_out: dict[str, int] = {}  # what is not priced, with how often
 
     def add(self, kind: str, rows: int, cols: int, *reads: Node, **how: Any) -> Node:
         """Add a node that reads others."""

@@ -28,19 +28,16 @@ MOST_KNOWN = 2**14  # pairs of ranks whose links are kept, once asked for: those
 
 
 class Routes:
-    """The links between pairs of ranks, in the order bytes cross them; shared by all schedules of a fabric.
-
-    Attributes:
-        links: Returns the links from a source rank to a destination rank, () if nothing joins them.
-        of_many: Returns the same for many pairs: how many links each route crosses, and the links of all.
-    """
+    """The links between pairs of ranks as bytes cross them; shared by all schedules of a fabric."""
 
     def __init__(
         self,
         links: Callable[[int, int], tuple[int, ...]],
         of_many: Callable[[Ints, Ints], tuple[Ints, Ints]] | None = None,
     ) -> None:
+        # Returns the links from a source rank to a destination rank, () if nothing joins them.
         self.links = links
+        # Returns the same for many pairs: how many links each route crosses, and the links of all.
         self.of_many = of_many or (lambda src, dst: listed(map(links, src.tolist(), dst.tolist())))
         self._known: dict[tuple[int, int], tuple[int, ...]] = {}
 

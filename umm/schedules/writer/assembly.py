@@ -27,10 +27,6 @@ class Room:
     Args:
         tensors: All tensors.
         ranks: Number of ranks.
-
-    Attributes:
-        firsts: Number of each tensor's first owned tile, and of the first temporary.
-        held: How many temporaries there are.
     """
 
     def __init__(self, tensors: Sequence[Tensor], ranks: int) -> None:
@@ -38,13 +34,14 @@ class Room:
         self._numbers = {tensor.name: number for number, tensor in enumerate(self.tensors)}
         if len(self._numbers) < len(self.tensors):
             raise ScheduleError("two tensors have the same name")
+        # Number of each tensor's first owned tile, and of the first temporary.
         self.firsts = first_tiles(self.tensors)
         self._owners = owned_tiles(self.tensors).rank.tolist()
         self._tiles: dict[int, Slice] = {}  # those that were asked for, by buffer
         self._at_ranks: dict[int, list[Slice] | None] = {}  # by tensor, see :meth:`of_ranks`
         self._owned: dict[int, list[Slice]] = {}  # the same where what is empty has no buffer
         self._grids = [tensor.layout.grid_shape() for tensor in self.tensors]
-        self.held = 0
+        self.held = 0  # how many temporaries there are
         self._temporaries: list[list[tuple[int, ...]] | Buffers] = []
         self._places: dict[tuple[int, int], int] = {}  # by rank and pool slot
         self._slots: list[dict[Hashable, int]] = [{} for _ in range(ranks)]

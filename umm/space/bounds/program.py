@@ -42,15 +42,11 @@ class LayoutProgram:
     Args:
         tables: Groups of each statement and, by choice of each and by resource, seconds.
         shares: By group and choice the bytes on each rank, as a share of the budget.
-
-    Attributes:
-        shape: Number of choices of each group.
-        work: Actions that could have been simulated meanwhile, about; the same on every host.
     """
 
     def __init__(self, tables: Sequence[tuple[Sequence[int], Floats]], shares: Sequence[Floats]) -> None:
-        self.shape = tuple(map(len, shares))
-        self.work = 0.0
+        self.shape = tuple(map(len, shares))  # number of choices of each group
+        self.work = 0.0  # actions that could have been simulated meanwhile, about; the same on every host
         self._first = 1 + np.cumsum([0, *self.shape])[:-1]
         tables = _joined(tables)
         resources = tables[0][1].shape[-1]

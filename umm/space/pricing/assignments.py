@@ -41,8 +41,6 @@ class AssignmentPricer:
     Attributes:
         points: The assignments.
         makespan: What simulates a schedule.
-        tables: What every statement takes, for all layouts of its tensors.
-        choices: The simulated assignments.
         respected: Whether no makespan was below its bound.
         work: Counts the schedules written, the bounds and the estimates.
     """
@@ -74,8 +72,9 @@ class AssignmentPricer:
         self._options = points.options.to_dict()
         self._state, self._layers = state, layers
         self._known: Known = {} if known is None else known
+        # What every statement takes, for all layouts of its tensors.
         self.tables: Tables = tables_of(points, machine, self._options, state, layers, self._known)
-        self.choices: dict[Place, Choice] = {}
+        self.choices: dict[Place, Choice] = {}  # the simulated assignments
         self.respected, self.built, self.work = True, 0, work or Work()
         # Schedules are large and dropped once simulated; memory and identities are small and stay.
         self._schedules: dict[Place, Schedule] = {}

@@ -64,11 +64,6 @@ class MultiplyPricer:
 
     Attributes:
         makespan: Simulates a schedule, in seconds.
-        bounds: Of all points, see :func:`umm.space.bounds.closed_form.closed_form`; of many ranks from those
-            that :func:`umm.space.bounds.transfers.looked_at` chooses: the schedule of a point that comes up
-            in a search is built sooner than bounds from all ranks are found, and bounds it better.
-        choices: The simulated points.
-        rows: The points of each schedule simulated, in the order of their numbers.
         respected: Whether no makespan was below its bound.
         work: Actions of the schedules written.
     """
@@ -78,8 +73,12 @@ class MultiplyPricer:
     ) -> None:
         self.points, self.machine, self.makespan = points, machine, makespan
         only = looked_at(machine, points.ranks)
+        # Of all points, see `umm.space.bounds.closed_form.closed_form`; of many ranks from those that
+        # `umm.space.bounds.transfers.looked_at` chooses: the schedule of a point that comes up in a search is
+        # built sooner than bounds from all ranks are found, and bounds it better.
         self.bounds = closed_form(points, machine, only) if bounds is None else bounds
-        self.choices: dict[int, Choice] = {}
+        self.choices: dict[int, Choice] = {}  # the simulated points
+        # The points of each schedule simulated, in the order of their numbers.
         self.rows: dict[OneSchedule, list[int]] = {}
         self.respected, self.work = True, Work()
         self._built: dict[int, Built] = {}
