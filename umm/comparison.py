@@ -83,11 +83,9 @@ def _pairs(counts: Ints) -> int:
 
 
 def _inversions(values: Ints) -> int:
-    """Return how many pairs of whole numbers ≥ 0 stand in the wrong order.
-
-    Two numbers are separated by their highest bit that differs. So for each bit, among the numbers equal
-    in all higher ones, the ones before zeros are counted.
-    """
+    """Return how many pairs of whole numbers ≥ 0 stand in the wrong order."""
+    # Two numbers are separated by their highest bit that differs. So for each bit, among the numbers equal in
+    # all higher ones, the ones before zeros are counted.
     pairs = 0
     for bit in range(int(values.max(initial=0)).bit_length()):
         prefix = values >> (bit + 1)

@@ -134,11 +134,9 @@ def _ended(answered: bool) -> int:
 
 @contextmanager
 def _interrupted_by_signals() -> Iterator[list[int]]:
-    """Yield the list of received signals; SIGTERM and SIGHUP end a command as Ctrl-C does.
-
-    Batch systems send the first, a terminal that closes the second. Ranks that mpiexec has started keep what
-    they do with these two. A second signal ends the command at once, whatever it still has to show.
-    """
+    """Yield the list of received signals; SIGTERM and SIGHUP end a command as Ctrl-C does."""
+    # Batch systems send the first, a terminal that closes the second. Ranks that mpiexec has started keep
+    # what they do with these two. A second signal ends the command at once, whatever it still has to show.
     came: list[int] = []
     first = 0.0
 

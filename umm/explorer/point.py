@@ -247,11 +247,9 @@ def _check_tiles(state: State, bare: Problem) -> None:
 
 
 def _space_of(state: State, problem: Problem) -> Space:
-    """Return the space whose points stand beside a multiply's: the same problem, any layouts.
-
-    That of a search has all process grids and all values of what a search tries; the paper's has square
-    grids and the point's own choices.
-    """
+    """Return the space whose points stand beside a multiply's: the same problem, any layouts."""
+    # That of a search has all process grids and all values of what a search tries; the paper's has square
+    # grids and the point's own choices.
     options = state.options.to_dict()
     if state.space == "search":
         return space_around(problem, options).searched

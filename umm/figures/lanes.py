@@ -152,10 +152,8 @@ def _filled(
 
 
 def _marks(start: Floats, place: Ints) -> dict[str, Any]:
-    """Return the marks at the starts of actions as one line to and fro between the sides of their lanes.
-
-    From lane to lane it runs between the two, on paper: a line of its own for each takes plotly.js longer.
-    """
+    """Return the marks at the starts of actions as one line to and fro between the sides of their lanes."""
+    # From lane to lane it runs between the two, on paper: a line of its own for each takes plotly.js longer.
     order = np.lexsort((start, place))
     start, place = start[order], place[order]
     side = np.where(np.arange(len(place)) % 2, MARK, -MARK)

@@ -117,10 +117,8 @@ def _efficiency(table: Efficiency, devices: doc.Devices) -> EfficiencyTable:
 
 
 def _accumulate_efficiency(devices: doc.Devices, fabric: Fabric, memory: float) -> float:
-    """Return the share of a link that accumulates reach: no more than all their blocks together.
-
-    The link is the best route from a device to the next, or its memory where there is no other.
-    """
+    """Return the share of a link that accumulates reach: no more than all their blocks together."""
+    # The link is the best route from a device to the next, or its memory where there is no other.
     most, blocks = devices.numbers["accumulate_efficiency"], devices.accumulate_blocks
     count = devices.count.value
     if blocks is None:
@@ -135,10 +133,8 @@ def _accumulate_efficiency(devices: doc.Devices, fabric: Fabric, memory: float) 
 
 
 def _interference(devices: doc.Devices) -> dict[str, float]:
-    """Return the share of its GEMM rate a rank loses by kind: of accumulates the blocks they take.
-
-    Puts and broadcasts copy as gets do and take as much; where that is nothing they are left out.
-    """
+    """Return the share of its GEMM rate a rank loses by kind: of accumulates the blocks they take."""
+    # Puts and broadcasts copy as gets do and take as much; where that is nothing they are left out.
     stated, blocks = devices.interference, devices.accumulate_blocks
     get = stated.get.value
     copies = dict.fromkeys(("get", "put", "broadcast") if get else ("get",), get)

@@ -86,11 +86,9 @@ class Attention(Sourced):
         return value * seen / (seen + ramp) * masked * self._busy(heads, rows, count, keys, pairs)
 
     def _busy(self, heads: "Heads", rows: Interval, count: int, keys: Interval, pairs: int) -> float:
-        """Return the share of the units' time that they work: to the end of the longest tile, not all do.
-
-        Tiles of queries that see more keys take longer; backward of keys that more queries see. Where queries
-        are few, each tile of keys is one of its own, and so alike (flash decoding).
-        """
+        """Return the share of the units' time that they work: to the end of the longest tile, not all do."""
+        # Tiles of queries that see more keys take longer; backward of keys that more queries see. Where
+        # queries are few, each tile of keys is one of its own, and so alike (flash decoding).
         if self.direction == "forward" and min(rows.size, heads.queries) < self.tile:
             tiles = -(-count * rows.size // self.tile) * max(1, pairs // rows.size // self.tile)
             return min(1.0, tiles / self.units)

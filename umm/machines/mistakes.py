@@ -179,10 +179,8 @@ def _model(loc: tuple[int | str, ...]) -> type[BaseModel]:
 
 
 def _walk(loc: tuple[int | str, ...], last: bool = False) -> tuple[type[BaseModel], list[str]]:
-    """Return the table a location's last key belongs to, and the keys as the file writes them.
-
-    pydantic puts the tag of the chosen fabric into the location; the file has no such key.
-    """
+    """Return the table a location's last key belongs to, and the keys as the file writes them."""
+    # pydantic puts the tag of the chosen fabric into the location; the file has no such key.
     table: type[BaseModel] = MachineFile
     parts: list[str] = []
     for position, part in enumerate(loc):

@@ -122,10 +122,8 @@ def _devices(key: str, which: str, names: Sequence[str]) -> Sequence[int]:
 
 
 def _links(key: str, which: str, names: Sequence[str], fabric: Fabric) -> list[int]:
-    """Return the links of a name such as ``g0-up``, or those between two devices, both ways.
-
-    Where two devices have no link of their own, such as on a switch, those are the links of their routes.
-    """
+    """Return the links of a name such as ``g0-up``, or those between two devices, both ways."""
+    # Where two devices have no link of their own, such as on a switch, those are the links of their routes.
     plain = [name.replace(" ", "-") for name in fabric.names]
     for wanted in (which, which.replace("-", "→")):
         if wanted in plain:

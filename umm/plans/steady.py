@@ -258,11 +258,9 @@ def steady(
 def _deeper(
     layers: int, simulated: Callable[[int], Trace], too_large: Callable[[int, Trace], bool]
 ) -> dict[int, Trace]:
-    """Return the traces of 1, 2, 4, … layers, until all are there, or more would show nothing new.
-
-    Ranks that wait for each other keep step, and each layer takes the same; ranks that do not may drift apart
-    over several layers, which just deeper schedules show.
-    """
+    """Return the traces of 1, 2, 4, … layers, until all are there, or more would show nothing new."""
+    # Ranks that wait for each other keep step, and each layer takes the same; ranks that do not may drift
+    # apart over several layers, which just deeper schedules show.
     whole_number(layers, "layers", 1)
     deepest = min(layers, MAX_SIMULATED_LAYERS)
     # Doubling keeps all shallower schedules together below twice the deepest one.

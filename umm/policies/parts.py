@@ -211,11 +211,9 @@ class StepBound:
         return spent + least
 
     def _hidden(self, state: State) -> float:
-        """Return the most seconds that can still overlap, by the limits alone.
-
-        The K longest transfers are in at most K steps, which hold no more than the K times ``gemms`` longest
-        gemms; the other transfers hide no more than themselves. The same holds with the sides exchanged.
-        """
+        """Return the most seconds that can still overlap, by the limits alone."""
+        # The K longest transfers are in at most K steps, which hold no more than the K times `gemms` longest
+        # gemms; the other transfers hide no more than themselves. The same holds with the sides exchanged.
         graph = self.graph
         talk = self.talk_sums.get((state.fetched, state.sent))
         if talk is None:

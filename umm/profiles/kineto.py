@@ -97,10 +97,9 @@ def _operators(events: Iterable[Mapping[str, Any]]) -> dict[str, tuple[str, Any]
 
 
 def _launching(events: Sequence[Mapping[str, Any]]) -> dict[str, tuple[str, Any]]:
-    """Return the innermost operator of each launch whose external id is its correlation.
-
-    Operators of a thread nest, so that the last one begun before a launch and not yet ended is the innermost.
-    """
+    """Return the innermost operator of each launch whose external id is its correlation."""
+    # Operators of a thread nest, so that the last one begun before a launch and not yet ended is the
+    # innermost.
     threads: dict[tuple[str, str], list[tuple[float, bool, Mapping[str, Any]]]] = {}
     for event in events:
         category, args = str(event.get("cat", "")).lower(), _args(event)

@@ -168,10 +168,8 @@ def outline(w: Writing, name: str, routed: Routing) -> Outline:
 
 
 def _text(place: str, scheme: int, front_and_back: str, decoded: bool) -> str:
-    """Return a layout of a place; tokens that attention reads by rows balance its causal mask.
-
-    Few tokens, as are decoded, are on every rank where their experts are cut, as servers have them.
-    """
+    """Return a layout of a place; tokens that attention reads by rows balance its causal mask."""
+    # Few tokens, as are decoded, are on every rank where their experts are cut, as servers have them.
     text = PLACES[place][scheme]
     if decoded and place in ("tokens", "statistics") and SCHEMES[scheme] == "tensor":
         return "row@p"

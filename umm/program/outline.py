@@ -90,11 +90,9 @@ class Shape:
         return text_of(kind, axes[: last + 1] + "-" + axes[last + 1 :], tuple(sizes))
 
     def _of_whole_sequences(self, text: str, ranks: int) -> str:
-        """Return the text of a layout that cuts rows as it would cut a row for each sequence.
-
-        A server keeps the keys of a sequence where its tokens are decoded; cut evenly, those of one sequence
-        would be on all ranks, and move for each token.
-        """
+        """Return the text of a layout that cuts rows as it would cut a row for each sequence."""
+        # A server keeps the keys of a sequence where its tokens are decoded; cut evenly, those of one
+        # sequence would be on all ranks, and move for each token.
         form = read_form(text) if self.context else None
         if form is None or form.rule not in ("row", "2d") or ranks % form.where.replicas:
             return text

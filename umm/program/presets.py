@@ -208,10 +208,8 @@ def _head(w: Writing, backward: bool, hidden: int, vocab: int) -> None:
 
 
 def _embedding(w: Writing, backward: bool, hidden: int, vocab: int) -> None:
-    """Write the rows Y of an embedding's table E for tokens T, each rank its rows of the table.
-
-    Source: Shoeybi et al. (2019), section 3: the table cut by vocabulary.
-    """
+    """Write the rows Y of an embedding's table E for tokens T, each rank its rows of the table."""
+    # Source: Shoeybi et al. (2019), section 3: the table cut by vocabulary.
     w.tensor("T", w.tokens, 1, "statistics", "input")
     w.shapes["T"] = replace(w.shapes["T"], dtype="float32")  # whole numbers up to 2^24
     w.weight("E", vocab, hidden, "second weight")

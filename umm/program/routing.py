@@ -208,10 +208,8 @@ class Routing:
         return copies
 
     def _placed(self, counts: Ints, copies: Ints) -> Ints:
-        """Return the place of each copy of each expert: the largest first, to the group with fewest rows.
-
-        Copies of one expert are in different groups as far as they can be, in the order of their tokens.
-        """
+        """Return the place of each copy of each expert: the largest first, to the group with fewest rows."""
+        # Copies of one expert are in different groups as far as they can be, in the order of their tokens.
         expert = np.repeat(np.arange(self.experts), copies)
         load = counts[expert] / copies[expert]
         first = np.array([group * self.places // self.groups for group in range(self.groups + 1)])
@@ -324,10 +322,8 @@ class Routing:
         return self._drawn(parse_real(rest or "0"))
 
     def _drawn(self, exponent: float) -> Ints:
-        """Return choices without replacement in proportion to weights, by the Gumbel-top-k trick.
-
-        Source: Kool, van Hoof & Welling (2019), Stochastic beams and where to find them.
-        """
+        """Return choices without replacement in proportion to weights, by the Gumbel-top-k trick."""
+        # Source: Kool, van Hoof & Welling (2019), Stochastic beams and where to find them.
         draw = np.random.default_rng(self.seed)
         weight = -exponent * np.log(1.0 + draw.permutation(self.experts))
         step, chosen = max(1, AT_ONCE // self.experts), []

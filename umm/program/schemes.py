@@ -233,11 +233,9 @@ def on_nodes(nodes: int, size: int) -> list[str]:
 
 
 def _cut_both_ways(nodes: int, size: int) -> list[str]:
-    """Return the scheme that cuts weights about as often by rows as by columns, several nodes either way.
-
-    With p ranks each moves a share of activations that falls as the root of p, where all by columns it is
-    always the same; on fewer nodes than a node has devices that does not pay yet.
-    """
+    """Return the scheme that cuts weights about as often by rows as by columns, several nodes either way."""
+    # With p ranks each moves a share of activations that falls as the root of p, where all by columns it is
+    # always the same; on fewer nodes than a node has devices that does not pay yet.
     able = [k for k in range(2, nodes) if nodes % k == 0 and (k * size) ** 2 >= nodes * size]
     return [f"tp{able[0] * size}x{nodes // able[0]}"] if nodes > size and able else []
 

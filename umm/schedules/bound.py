@@ -134,10 +134,8 @@ class _Pairs:
 
 @lru_cache(maxsize=8)
 def _pairs(routes: Routes, links: Links, ranks: int) -> _Pairs:
-    """Return the record of pairs of ranks for some routes.
-
-    Schedules of one machine share their routes, and a search bounds many of them.
-    """
+    """Return the record of pairs of ranks for some routes."""
+    # Schedules of one machine share their routes, and a search bounds many of them.
     return _Pairs(ranks)
 
 

@@ -143,10 +143,8 @@ class Rates:
         return self._known[key]
 
     def _start(self, m: int, dtype: str) -> float:
-        """Return the seconds of a multiply of few rows beside its work.
-
-        Engines cast activations with one scale in the kernel before; scales of blocks take more.
-        """
+        """Return the seconds of a multiply of few rows beside its work."""
+        # Engines cast activations with one scale in the kernel before; scales of blocks take more.
         plain = self.machine.gemm_start("bfloat16")
         if self.outside not in BLOCKS or not dtype:
             return plain

@@ -124,12 +124,10 @@ class Assignments:
 
     @property
     def _with_experts(self) -> list[tuple[str, str]]:
-        """Pairs that lie alike in a mixture of experts.
-
-        Weights, what has their columns and what is dispatched, so that a group of experts is at the same
-        ranks; products, and gradients by what is dispatched; tokens, for a layer's output is the next one's
-        input. On many ranks products share layouts with weights, since every pair would be priced.
-        """
+        """Pairs that lie alike in a mixture of experts."""
+        # Weights, what has their columns and what is dispatched, so that a group of experts is at the same
+        # ranks; products, and gradients by what is dispatched; tokens, for a layer's output is the next one's
+        # input. On many ranks products share layouts with weights, since every pair would be priced.
         of_statements = zip(*(x.with_experts() for x in self.outline.statements), strict=True)
         kinds: tuple[list[str], ...] = tuple([x for names in kind for x in names] for kind in of_statements)
         # Each further group multiplies the space: with so many ranks, products follow the weights' layouts.
@@ -139,11 +137,10 @@ class Assignments:
 
     @property
     def _in_one_kernel(self) -> list[tuple[str, str]]:
-        """Pairs that lie alike beside experts on many ranks, where every pair would be priced.
-
-        They are weights of one operand, which engines keep side by side, and what they give if it can be cut
-        by the same columns; what is multiplied head by head, and what that gives; keys and their queries.
-        """
+        """Pairs that lie alike beside experts on many ranks, where every pair would be priced."""
+        # They are weights of one operand, which engines keep side by side, and what they give if it can be
+        # cut by the same columns; what is multiplied head by head, and what that gives; keys and their
+        # queries.
         pairs: list[tuple[str, str]] = []
         first: dict[str, Multiply] = {}
         statements = () if self.few else self.outline.statements

@@ -289,10 +289,8 @@ def _occupied(machine: Machine, dtype: str, rows: int, cols: int) -> float:
 
 
 def _unsplit(machine: Machine, dtype: str) -> Machine:
-    """Return a machine whose library multiplies a chunk with its largest tile and all of k.
-
-    It chooses for m rows, and a chunk has m / p: so few tiles that each unit has one at most.
-    """
+    """Return a machine whose library multiplies a chunk with its largest tile and all of k."""
+    # It chooses for m rows, and a chunk has m / p: so few tiles that each unit has one at most.
     table = machine.gemm_table(dtype)
     if table is None or (table.kernels is None and table.tiles is None):
         return machine

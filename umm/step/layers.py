@@ -220,11 +220,9 @@ class Shape:
         return self._exchange([scatter], [gather])
 
     def _moves(self, columns: int) -> tuple[Kernel, Kernel]:
-        """Return an all-gather and a reduce-scatter of all tokens.
-
-        Operands are gathered in the few bits that multiplies take; sums are in bfloat16. Source: Transformer
-        Engine, quantized all-gathers of sequence parallel modules.
-        """
+        """Return an all-gather and a reduce-scatter of all tokens."""
+        # Operands are gathered in the few bits that multiplies take; sums are in bfloat16. Source:
+        # Transformer Engine, quantized all-gathers of sequence parallel modules.
         group, elements = self.parallel.tensor_group, self.rows * columns
         narrow = elements * (STORED[self.rates.precision] or BF16)
         return (
@@ -362,10 +360,8 @@ def _(block: Mamba, shape: Shape) -> Iterator[Part]:
 
 
 def _scan(shape: Shape, heads: int, keys: int, values: int, columns: int) -> Part:
-    """Return a chunked scan of states: within a chunk as attention, between chunks by its states.
-
-    Source: Dao and Gu (2024), Transformers are SSMs, section 6; Yang et al. (2024), Gated delta networks.
-    """
+    """Return a chunked scan of states: within a chunk as attention, between chunks by its states."""
+    # Source: Dao and Gu (2024), Transformers are SSMs, section 6; Yang et al. (2024), Gated delta networks.
     rates, rows = shape.rates, shape.rows
     flop = 2.0 * rows * heads * (ROW_BLOCK * (keys + values) + 2 * keys * values)
     peak = rates.machine.peak("bfloat16") * rates.load.clock
@@ -398,12 +394,10 @@ def _(block: Mlp, shape: Shape) -> Iterator[Part]:
 
 
 def _dispatched(shape: Shape, top_k: int, nbytes: float) -> list[Kernel]:
-    """Return the all-to-alls, side by side, in which tokens of so many bytes reach their experts' ranks.
-
-    Where a token goes once to a rank with several of its experts, balanced experts miss a place of many for
-    (1 - 1/many)^top_k of the tokens. Between nodes it goes once to a node, whose ranks pass it on meanwhile.
-    Source: Zhao et al. (2025), Insights into DeepSeek-V3.
-    """
+    """Return the all-to-alls, side by side, in which tokens of so many bytes reach their experts' ranks."""
+    # Where a token goes once to a rank with several of its experts, balanced experts miss a place of many for
+    # (1 - 1/many)^top_k of the tokens. Between nodes it goes once to a node, whose ranks pass it on
+    # meanwhile. Source: Zhao et al. (2025), Insights into DeepSeek-V3.
     rates, group = shape.rates, shape.parallel.expert_group
     if not rates.stack.tokens_once:
         return [shape.collective(FORWARD, "all-to-all", group, top_k * nbytes)]

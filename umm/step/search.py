@@ -102,11 +102,9 @@ def configurations(model: Model, given: Mapping[str, Any], node: int, stack: Sta
 
 
 def _offloads(stack: Stack, layers: int, stages: int, zero: int, recompute: str) -> Iterator[str]:
-    """Yield values of ``--offload`` to try: none, and activations of some layers beside split weights.
-
-    Megatron-LM offloads without pipelines and recomputation alone (transformer_config.py), NVIDIA's recipes
-    beside split weights.
-    """
+    """Yield values of ``--offload`` to try: none, and activations of some layers beside split weights."""
+    # Megatron-LM offloads without pipelines and recomputation alone (transformer_config.py), NVIDIA's recipes
+    # beside split weights.
     yield "none"
     if stack.offloads and stages == 1 and zero == 3 and recompute == "none":
         yield from dict.fromkeys(f"activations:{max(1, round(share * layers))}" for share in OFFLOADED)

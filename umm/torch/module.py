@@ -143,11 +143,9 @@ def _leaf(reader: Reader, node: Any, signature: Any, dtypes: Counter[str]) -> No
 
 
 def _blocks(module: Any) -> Any:
-    """Return a function from a node to the repeated part of the module that it is in; empty outside.
-
-    Parts are repeated if they have a number, a parent whose other children are of the same class, and
-    children of their own.
-    """
+    """Return a function from a node to the repeated part of the module that it is in; empty outside."""
+    # Parts are repeated if they have a number, a parent whose other children are of the same class, and
+    # children of their own.
     repeated = set[str]()
     for path, parent in module.named_modules():
         kinds = Counter(

@@ -238,10 +238,8 @@ def work_of(schedule: Schedule, actions: Ints) -> Work | None:
 
 
 def _unsaid_share(schedule: Schedule, peak: float) -> float:
-    """Return the share of the seconds of maps that flop take at the peak which the program alone knows.
-
-    They are those of fused attention and scans.
-    """
+    """Return the share of the seconds of maps that flop take at the peak which the program alone knows."""
+    # They are those of fused attention and scans.
     seconds = float(schedule.seconds[schedule.kind == MAP].sum())
     unsaid = sum(schedule.program.flop_of_types.values()) - float(schedule.flop.sum())
     return max(unsaid, 0.0) / (peak * seconds) if peak and seconds else 1.0

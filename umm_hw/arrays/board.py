@@ -259,11 +259,9 @@ def shared_board(group: Group, remote: bool | None = None) -> Board | None:
 
 
 def _start_herald(group: Group, board: int, processes: Sequence[int]) -> None:
-    """Have a process watch the ranks; collective. Each rank holds an end of a pipe to it for life.
-
-    The system closes the pipes of a process that dies before it lets anybody wait for it. So their order is
-    that of the deaths, also where mpiexec ends the other ranks at once.
-    """
+    """Have a process watch the ranks; collective. Each rank holds an end of a pipe to it for life."""
+    # The system closes the pipes of a process that dies before it lets anybody wait for it. So their order is
+    # that of the deaths, also where mpiexec ends the other ranks at once.
     pipes = [os.pipe() for _ in range(group.size)] if group.rank == 0 else []
     offers = group.allgather([end for _, end in pipes])[0]
     trouble = False

@@ -64,10 +64,8 @@ class Panels:
         return sorted(joined if self._joins(self.box, alone, joined) else alone, key=turn)
 
     def _thick(self, alone: list[Numbers]) -> list[Numbers]:
-        """Return panels put together: all where k is one step, else as few of a step as are deep enough.
-
-        Panels that are put together follow each other, so that those of a step share rows of B's ranks.
-        """
+        """Return panels put together: all where k is one step, else as few of a step as are deep enough."""
+        # Panels that are put together follow each other, so that those of a step share rows of B's ranks.
         total = sum(self.depth(x) for x in alone) // self.product.steps
         count = 1 if self.product.steps == 1 else max(1, min(len(alone), total // DEEP))
         cuts = [len(alone) * i // count for i in range(count + 1)]

@@ -197,11 +197,9 @@ def _links(measured: GpuMeasurements, how: str) -> dict[str, Any]:
 
 
 def _rates(seconds: Mapping[Shape, float], launch: float) -> dict[Shape, float]:
-    """Return flop/s of each shape, the launch aside; a GEMM no longer than a launch has none of its own.
-
-    What is left of a GEMM that takes less than two launches is mostly noise, so none counts as faster than
-    the fastest of the others.
-    """
+    """Return flop/s of each shape, the launch aside; a GEMM no longer than a launch has none of its own."""
+    # What is left of a GEMM that takes less than two launches is mostly noise, so none counts as faster than
+    # the fastest of the others.
     rates = {
         (m, n, k): 2 * m * n * k / (took - launch) if took > launch else 0.0
         for (m, n, k), took in seconds.items()

@@ -195,10 +195,8 @@ class Bench:
         return lost
 
     def _lost(self, other: "Bench", transfer: Step, side: int) -> float:
-        """Return the share of its rate a gemm of another bench's GPU loses beside this one's transfers.
-
-        On a device that does one command at a time a transfer stops the gemms, and takes its own time only.
-        """
+        """Return the share of its rate a gemm of another bench's GPU loses beside this one's transfers."""
+        # On a device that does one command at a time a transfer stops the gemms, and takes its own time only.
         dtype, device = np.dtype(np.float32), other._device
         a, b, c = (Region.packed(device.allocate(side * side * 4), (side, side), dtype) for _ in range(3))
 

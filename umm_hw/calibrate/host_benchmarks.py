@@ -86,10 +86,8 @@ def gets(transport: Transport, wanted: Sequence[tuple[int, int]], repeats: int) 
 def _in_turn(
     transport: Transport, actions: Sequence[Callable[[], object] | None], repeats: int
 ) -> list[list[Paced]]:
-    """Return the repeats of each action, one after the other again and again, all ranks at the same one.
-
-    Where this rank has none it rests, and returns no repeats.
-    """
+    """Return the repeats of each action, one after the other again and again, all ranks at the same one."""
+    # Where this rank has none it rests, and returns no repeats.
     pace = Pace()
     stopwatches: list[Stopwatch | None] = []
     results: list[list[Paced]] = [[] for _ in actions]
@@ -142,11 +140,9 @@ class _Tiles:
 
 
 def _multiply(factors: Sequence[_Tiles], m: int, n: int, k: int) -> Callable[[], object]:
-    """Return a function that multiplies once: in turn one of its three tiles is that of the call before.
-
-    So it is in a run: gemms that follow one another share a tile, A's, B's or C's by the layout. Small ones
-    are 10 % faster where A is in the core's cache than where none is.
-    """
+    """Return a function that multiplies once: in turn one of its three tiles is that of the call before."""
+    # So it is in a run: gemms that follow one another share a tile, A's, B's or C's by the layout. Small ones
+    # are 10 % faster where A is in the core's cache than where none is.
     sides = ((m, k), (k, n), (m, n))
     turns = [cycle(tiles.of_shape(*shape)) for tiles, shape in zip(factors, sides, strict=True)]
     now = [next(turn) for turn in turns]

@@ -338,10 +338,8 @@ class OpenClDevice:
         return None
 
     def _map_on_host(self, mapped: Mapped, reads: Sequence[Region], target: Region, stream: Stream) -> None:
-        """Queue a map that NumPy performs when the queue has come to it, by a thread of OpenCL's.
-
-        The queue waits for an event of ours, which the thread sets when it is done.
-        """
+        """Queue a map that NumPy performs when the queue has come to it, by a thread of OpenCL's."""
+        # The queue waits for an event of ours, which the thread sets when it is done.
         here = [self._mapped(read, cl.map_flags.READ, stream) for read in reads if read != target]
         into = self._mapped(target, cl.map_flags.READ | cl.map_flags.WRITE, stream)
         arrived, done = cl.enqueue_marker(stream), cl.UserEvent(self._context)

@@ -243,10 +243,8 @@ class SymmetricTransport:
         self._library.quiet(stream)
 
     def _add_alone(self, source: Region, target: Block, stream: Stream) -> None:
-        """Add under the target's lock; the host waits, first for the stream's earlier work.
-
-        The lock is held for the addition alone, which waits for nobody, so it is always given back.
-        """
+        """Add under the target's lock; the host waits, first for the stream's earlier work."""
+        # The lock is held for the addition alone, which waits for nobody, so it is always given back.
         self.device.finish(stream)
         self._ranks.take_lock(target.rank)
         if self._reachable[target.rank]:

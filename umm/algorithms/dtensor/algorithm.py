@@ -273,10 +273,8 @@ class _Step(NamedTuple):
         return self.there[rank].cut(*self.had[origin])
 
     def _writer(self, what: str, group: list[int]) -> Writer:
-        """Return the writer of a collective: a ring in a node, else by level, so that all cards are busy.
-
-        All-reduces are as the machine's library does them, which also knows trees and sums in the switch.
-        """
+        """Return the writer of a collective: a ring in a node, else by level, so that all cards are busy."""
+        # All-reduces are as the machine's library does them, which also knows trees and sums in the switch.
         ranks = sorted(group)
         if what == "all-reduce" and refuses_library(self.build.machine, ranks, self.build.ranks) is None:
             return ways()[LIBRARY].writers[what]

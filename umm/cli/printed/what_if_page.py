@@ -116,11 +116,9 @@ def print_map(console: Console, space: Space, decisions: DecisionMap) -> None:
 
 
 def _merged(decisions: DecisionMap) -> list[Stretch]:
-    """Return the stretches, one for neighbours that print the same.
-
-    Over a number these have the same layouts and other options; over memory a budget that buys no time, as
-    printed, is none of its own.
-    """
+    """Return the stretches, one for neighbours that print the same."""
+    # Over a number these have the same layouts and other options; over memory a budget that buys no time, as
+    # printed, is none of its own.
     stretches: list[Stretch] = []
     for x in decisions.stretches:
         alike = (

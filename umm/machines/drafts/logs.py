@@ -182,10 +182,8 @@ def _named(text: str) -> str:
 
 
 def _nccl(text: str, name: str, given: int | None) -> Log:
-    """Read nccl-tests or rccl-tests: the columns before ``time`` differ by version, those after do not.
-
-    A file may hold several tables, such as a report of a cluster: each has its ranks and its collective.
-    """
+    """Read nccl-tests or rccl-tests: the columns before ``time`` differ by version, those after do not."""
+    # A file may hold several tables, such as a report of a cluster: each has its ranks and its collective.
     rows: list[Timed] = []
     unsaid: dict[str, None] = {}
     for part in _tables(text):
@@ -214,11 +212,9 @@ def _tables(text: str) -> Iterator[list[str]]:
 
 
 def _table(lines: list[str], name: str, given: int | None) -> tuple[list[Timed], list[str]]:
-    """Return the rows of a table, and the facts it leaves open.
-
-    Ranks are those that the header lists, to the last; of a table without one those that are given, that a
-    heading states, or that follow from the columns.
-    """
+    """Return the rows of a table, and the facts it leaves open."""
+    # Ranks are those that the header lists, to the last; of a table without one those that are given, that a
+    # heading states, or that follow from the columns.
     devices = [re.match(r"#\s+Rank\s+(\d+).*?\bon\s+(\S+)\s+device", line) for line in lines]
     hosts = [match[2] for match in devices if match]
     unsaid = []
@@ -358,10 +354,8 @@ def _matrix(text: str) -> Iterator[float]:
 
 
 def _osu(text: str, ranks: int | None) -> Log:
-    """Read osu_latency, osu_bw, osu_get_… and the collectives' latencies.
-
-    Ranks are those that are given, or that the command before the table starts: ``mpirun -np 192``.
-    """
+    """Read osu_latency, osu_bw, osu_get_… and the collectives' latencies."""
+    # Ranks are those that are given, or that the command before the table starts: `mpirun -np 192`.
     title = next(line for line in text.splitlines() if line.startswith("# OSU MPI"))
     rows = []
     for line in text.splitlines():

@@ -195,10 +195,8 @@ class _Rooted:
         return parted(self.share(piece, self.root, chunk), self.others.index(rank), len(self.others))
 
     def hops(self, chunk: int) -> Iterator[tuple[int, int, Callable[[Slice], Slice], How]]:
-        """Yield the hops of a chunk between nodes, from home on: both ends, the part of a slice, and how.
-
-        Each direction has two lanes, so that one chunk is under way while the next begins.
-        """
+        """Yield the hops of a chunk between nodes, from home on: both ends, the part of a slice, and how."""
+        # Each direction has two lanes, so that one chunk is under way while the next begins.
         for start, trails in self._trails.items():
             for hop in range(len(self.nodes.nodes) - 1):
                 for trail in trails:

@@ -251,15 +251,12 @@ def _over_tiers(
     name: str,
     pace: "Pace",
 ) -> Choice:
-    """Return how a library does a gather or a sum among tiles of several GPUs, whose siblings are nearer.
-
-    A kernel reads a piece of every tile of its plane at a time and writes each to its sibling as it comes;
-    sums go the other way round. So the links between GPUs and those inside them are busy beside each other,
-    and the slower decide. The schedule's parts are coarser than the kernel's: the last one, which crosses
-    the faster links alone, is taken off what the slower ones are charged.
-
-    Source: uxlfoundation/oneCCL, allgatherv_large_sycl_impl.hpp and reduce_scatter_large_sycl_impl.hpp.
-    """
+    """Return how a library does a gather or a sum among tiles of several GPUs, whose siblings are nearer."""
+    # A kernel reads a piece of every tile of its plane at a time and writes each to its sibling as it comes;
+    # sums go the other way round. So the links between GPUs and those inside them are busy beside each other,
+    # and the slower decide. The schedule's parts are coarser than the kernel's: the last one, which crosses
+    # the faster links alone, is taken off what the slower ones are charged.
+    # Source: uxlfoundation/oneCCL, allgatherv_large_sycl_impl.hpp and reduce_scatter_large_sycl_impl.hpp.
     n, q, phases = len(groups), len(groups[0]), _phases(what)
     far, latency = hears(machine, tuple(group[0] for group in groups), total)
     width, near = hears(machine, tuple(groups[0]), total)
@@ -314,14 +311,12 @@ def _between(
     nbytes: int,
     paces: "Mapping[str, Pace]",
 ) -> Choice:
-    """Return how a library does a collective among nodes: as rings, by trees, or every pair at once.
-
-    A rank exchanges with those of its place in other nodes, through its own card. A ring goes through all
-    ranks of a node before it leaves it, so it puts (p − 1)/p of a card's share on the card where (n − 1)/n
-    would do; in a tree a node sends to one above it and two below, or of two nodes to the other one; by the
-    protocol of small sizes each level waits for the one before. Cards and the links inside nodes are busy
-    beside each other, and the slower of the two decides.
-    """
+    """Return how a library does a collective among nodes: as rings, by trees, or every pair at once."""
+    # A rank exchanges with those of its place in other nodes, through its own card. A ring goes through all
+    # ranks of a node before it leaves it, so it puts (p − 1)/p of a card's share on the card where (n − 1)/n
+    # would do; in a tree a node sends to one above it and two below, or of two nodes to the other one; by the
+    # protocol of small sizes each level waits for the one before. Cards and the links inside nodes are busy
+    # beside each other, and the slower of the two decides.
     between = ways_between(machine)
     n, q, phases = len(nodes), len(nodes[0]), _phases(what)
     p, share = n * q, nbytes if what == "all-to-all" else nbytes / q
@@ -573,10 +568,8 @@ def _in_order(
     writes: Callable[[int], Iterable[Slice]],
     how: int = WRITE,
 ) -> None:
-    """Start a collective on all its ranks, which are one communicator: theirs run one after another.
-
-    Source: NCCL user guide, using multiple CUDA streams; Zhao et al. (2023), section 3.3.2.
-    """
+    """Start a collective on all its ranks, which are one communicator: theirs run one after another."""
+    # Source: NCCL user guide, using multiple CUDA streams; Zhao et al. (2023), section 3.3.2.
     if choice.wait_s:
         touched = {r: [*((READ, y) for y in reads(r)), *((how, y) for y in writes(r))] for r in x.ranks}
         filled = {rank: [y for y in accesses if y[1].elements] for rank, accesses in touched.items()}
@@ -589,10 +582,8 @@ def _gathered(x: Gather) -> None:
 
 
 def _at_once(x: AllReduce) -> None:
-    """Every rank reads all pieces and adds them up, all in the same order so that all get the same bits.
-
-    A kernel's additions while it reads take no further time.
-    """
+    """Every rank reads all pieces and adds them up, all in the same order so that all get the same bits."""
+    # A kernel's additions while it reads take no further time.
     build, ranks = x.build, x.ranks
     pieces = {rank: x.given(rank) for rank in ranks}
     copies = {rank: {rank: pieces[rank]} for rank in ranks}

@@ -107,10 +107,8 @@ def _sums_unlike(how: Gathered, machine: Machine) -> bool:
 
 
 def _seconds(price: Price, machine: Machine) -> float:
-    """Seconds of a multiply beside others.
-
-    What moves then is not all hidden, so of two ways as long the one that moves less.
-    """
+    """Seconds of a multiply beside others."""
+    # What moves then is not all hidden, so of two ways as long the one that moves less.
     moving = busy_links(price, machine)
     # A roofline: the slowest of compute, links in a node and links between nodes, plus a share of all moves.
     return max(float(price.gemms.max()), *moving) + EXPOSED * sum(moving)
@@ -256,12 +254,10 @@ def _by_collectives(
 
 
 def _in_chunks(stationary: str, how: Gathered, machine: Machine) -> Chosen:
-    """Return a multiply in the fastest number of chunks; moves hide behind all but one of them.
-
-    Smaller multiplies fill a device worse, and what moves beside them slows them down; so few chunks, or
-    none, may be better than many. The price is no more than that of the whole multiply, which a chain takes
-    where an earlier statement has gathered the operands.
-    """
+    """Return a multiply in the fastest number of chunks; moves hide behind all but one of them."""
+    # Smaller multiplies fill a device worse, and what moves beside them slows them down; so few chunks, or
+    # none, may be better than many. The price is no more than that of the whole multiply, which a chain takes
+    # where an earlier statement has gathered the operands.
     near, undivided = _near(how, machine), price_of(how, machine)
     size = max(x[1] - x[0] for x in how.blocks.ranges[how.along].tolist())
     # A multiply that moves nothing has nothing to hide.

@@ -198,11 +198,9 @@ def manner_of(machine: Machine, ranks: Sequence[int], total: int, nbytes: float)
 
 
 def _flights(machine: Machine, ranks: Sequence[int], total: int, nbytes: float) -> int:
-    """Return how many messages each of some ranks, one in each node, has under way.
-
-    Those under way start together and share a card alike, so that it is idle while they start. By level there
-    are fewer of them: what arrives early is passed on inside the node meanwhile.
-    """
+    """Return how many messages each of some ranks, one in each node, has under way."""
+    # Those under way start together and share a card alike, so that it is idle while they start. By level
+    # there are fewer of them: what arrives early is passed on inside the node meanwhile.
     route = [*machine.route(*(machine.device_of(rank, total) for rank in ranks[:2]))]
     # Enough messages in flight that their bytes cover the start of the next ones (a bandwidth-delay product).
     starts, takes = machine.link_latency[route].sum(), nbytes / machine.link_bandwidth[route].min()

@@ -77,12 +77,9 @@ def gathered(blocks: Blocks, chunks: int = 1, near: bool = False) -> Gathered | 
 
 
 def _turns(blocks: Blocks) -> tuple[str, dict[int, list[int]]]:
-    """Dimension, and order of owners, in which ranks multiply gathered parts; ("k", {}) if all at a time.
-
-    Each begins with its own part and goes on with its neighbour's, so no two get from one at a time.
-
-    Source: Wang et al. (2023), Overlap communication with dependent computation via decomposition.
-    """
+    """Dimension, and order of owners, in which ranks multiply gathered parts; ("k", {}) if all at a time."""
+    # Each begins with its own part and goes on with its neighbour's, so no two get from one at a time.
+    # Source: Wang et al. (2023), Overlap communication with dependent computation via decomposition.
     lacking = [x for x in "AB" if blocks.lacks[x].any()]
     if len(lacking) != 1:
         return "k", {}

@@ -304,10 +304,8 @@ def gemms_in_chunks(how: Gathered, machine: Machine) -> Floats:
 
 @lru_cache(maxsize=MAX_CACHED)
 def _gathered(needed: Needed, itemsize: int, machine: Machine) -> Flow:
-    """Flow of an operand's gather.
-
-    Those not by level are looked at all together; on many ranks, where that is p² work, a few of many.
-    """
+    """Flow of an operand's gather."""
+    # Those not by level are looked at all together; on many ranks, where that is p² work, a few of many.
     layout, need, lacks = needed.layout, needed.rects, needed.lacks
     tiles, replica, p = held(layout), layout.replica_of_rank, len(need)
     assert tiles is not None
@@ -451,10 +449,8 @@ class Ends(NamedTuple):
 
 @lru_cache(maxsize=16)
 def _ends(machine: Machine, ranks: int) -> Ends:
-    """Rates and latencies at each rank; the first rank of each of many other nodes stands for it.
-
-    Between two cards of two tiles, as of pvc-12, each pair of tiles has a link of its own.
-    """
+    """Rates and latencies at each rank; the first rank of each of many other nodes stands for it."""
+    # Between two cards of two tiles, as of pvc-12, each pair of tiles has a link of its own.
     device = np.array([machine.device_of(rank, ranks) for rank in range(ranks)])
     node = node_of_ranks(machine, ranks)
     heads = np.unique(node, return_index=True)[1]

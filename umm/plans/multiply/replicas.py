@@ -141,10 +141,8 @@ def _barrier(after: Ints) -> Rows:
 
 
 def _collective(part: Schedule, shared: Platform) -> Rows:
-    """Return the actions of a collective; see :class:`Ending`.
-
-    What it adds is a reduce and what it puts a broadcast, as those of the other finals.
-    """
+    """Return the actions of a collective; see :class:`Ending`."""
+    # What it adds is a reduce and what it puts a broadcast, as those of the other finals.
     kind = part.kind.copy()
     kind[kind == ACCUMULATE], kind[kind == PUT] = REDUCE, BROADCAST
     # The collective was written for itself, with lanes numbered in its own way; renumber them by name.

@@ -429,10 +429,8 @@ class _Backward(Queries):
         return [out, *(self.becoming(x, job, cols) for x in self.statement.drotary[:1])]
 
     def _queries(self, number: int, cols: Interval) -> tuple[list[Slice], list[Slice]]:
-        """Return columns of a job's queries, of its result's gradient, its logarithms, and their products.
-
-        Rotary columns of the queries, if there are such, come apart.
-        """
+        """Return columns of a job's queries, of its result's gradient, its logarithms, and their products."""
+        # Rotary columns of the queries, if there are such, come apart.
         job, one, rows = self.jobs[number], self.statement, self.heads.of_rows(self.jobs[number].cols)
         if number not in self._rows:
             q, wide = self.at(one.q, job, job.cols, f"{one.q} {number}"), self.heads.of_result(job.cols)
@@ -474,11 +472,9 @@ class _Backward(Queries):
         more: bool,
         merged: bool = False,
     ) -> None:
-        """Write the gradients by keys and values through a job's queries, of heads that start in its tile.
-
-        Into one slice alone goes that by rotary columns of keys. With more they are added to what is there:
-        by the same kernel, or merged.
-        """
+        """Write the gradients by keys and values through a job's queries, of heads that start in its tile."""
+        # Into one slice alone goes that by rotary columns of keys. With more they are added to what is there:
+        # by the same kernel, or merged.
         (q, do, lse, dot), turned = self._queries(number, self.jobs[number].own)
         k, v, *shared = keys
         reads: tuple[Slice, ...] = (q, k, v, do, lse, dot)

@@ -16,11 +16,9 @@ from umm.schedules.writer.builder import Builder
 
 @write.register
 def _(statement: Copy, build: Builder, context: Context) -> str:
-    """Write a copy.
-
-    By the machine's library, or by level between nodes as multiplies gather, where these are asked for and
-    can do it; else by the fastest way. By level all would exchange what nodes have copies of.
-    """
+    """Write a copy."""
+    # By the machine's library, or by level between nodes as multiplies gather, where these are asked for and
+    # can do it; else by the fastest way. By level all would exchange what nodes have copies of.
     movement = context.asked.movement
     x, out = build.layout(statement.x), build.layout(statement.out)
     dtype = build.tensors[build.number(statement.x)].dtype

@@ -143,11 +143,9 @@ class _Moves:
 
 
 def _start(build: Builder, statement: Dispatch | Combine) -> float:
-    """Return how long moving rows takes to start.
-
-    One kernel for low latency has a time of its own. Else it is an exchange of a library; before rows go to
-    experts for the first time another one says how many come to each rank. Gates go with their rows.
-    """
+    """Return how long moving rows takes to start."""
+    # One kernel for low latency has a time of its own. Else it is an exchange of a library; before rows go to
+    # experts for the first time another one says how many come to each rank. Gates go with their rows.
     if statement.gates:
         return 0.0
     if statement.each:
@@ -239,11 +237,10 @@ class _Relays:
         return one // self.size != other // self.size
 
     def _gain(self, build: Builder, tokens: str) -> float:
-        """Return about how many seconds relays save: the rank with most to send, over its card and inside.
-
-        What is passed on inside goes behind what comes from the next node, all but the last message. To each
-        other node goes one message a part, where each of its ranks would get one, some of them at once.
-        """
+        """Return about how many seconds relays save: the rank with most to send, over its card and inside."""
+        # What is passed on inside goes behind what comes from the next node, all but the last message. To
+        # each other node goes one message a part, where each of its ranks would get one, some of them at
+        # once.
         machine, known = build.machine, routing(self.routing)
         owned = list(_held_rows(build.layout(tokens)))
         edges = np.array([rows for _, (rows, _) in owned]).T
@@ -317,10 +314,8 @@ class _Packing(NamedTuple):
     direct: bool  # whether one kernel for low latency moves them
 
     def tokens(self, rank: int, cols: Interval, parameters: Of) -> tuple[Slice, bool]:
-        """Return the tokens of some routed rows in a rank's memory, and whether they are packed.
-
-        If all between the first and the last are needed, or the rank has them, they are read as they are.
-        """
+        """Return the tokens of some routed rows in a rank's memory, and whether they are packed."""
+        # If all between the first and the last are needed, or the rank has them, they are read as they are.
         build, name, relays = self.build, self.name, self.relays
         known = routing(parameters["routing"])
         tokens = known.tokens_of(Interval(parameters["first"], parameters["last"]))
@@ -619,10 +614,8 @@ def _by_node(
 
 
 def _how(build: Builder, source: Slice, into: Slice, lane: str = "", direct: bool = False) -> How:
-    """Return how a message goes: a kernel moves it, whose blocks take of the device beside multiplies.
-
-    Small ones are sent by threads of one kernel, to many ranks at once.
-    """
+    """Return how a message goes: a kernel moves it, whose blocks take of the device beside multiplies."""
+    # Small ones are sent by threads of one kernel, to many ranks at once.
     if direct:  # in a collective
         return {"lane": f"direct.{(into.rank + source.rank) % DIRECT_LANES}"}
     machine, size = build.machine, build.machine.fabric.near

@@ -123,10 +123,8 @@ def sum_copies(build: Builder, statement: SumCopies | Grouped) -> None:
 def _many_copies(
     build: Builder, statement: SumCopies | Grouped
 ) -> dict[tuple[int, Interval, int], list[Slice]]:
-    """Return the copies of each expert that has more than two, each whole at a rank of its own.
-
-    By expert, columns and replica.
-    """
+    """Return the copies of each expert that has more than two, each whole at a rank of its own."""
+    # By expert, columns and replica.
     known, layout = statement.routed, build.layout(statement.out)
     height, experts = layout.shape[0] // known.places, known.expert_of_place
     result: dict[tuple[int, Interval, int], list[Slice]] = {}
@@ -416,11 +414,9 @@ class _Multiplying:
     def _at_a_node(
         self, products: Mapping[int, Slice], nodes: Sequence[Sequence[int]], sums: Ints
     ) -> dict[int, Slice]:
-        """Write the sum of some ranks' products, and return the shares of it: one at each rank of a node.
-
-        It is the node with most of the products, and those of others come by all cards of their nodes. Of
-        several such nodes it is one with the fewest elements of sums, which are counted.
-        """
+        """Write the sum of some ranks' products, and return the shares of it: one at each rank of a node."""
+        # It is the node with most of the products, and those of others come by all cards of their nodes. Of
+        # several such nodes it is one with the fewest elements of sums, which are counted.
         build, name = self.build, self.statement.out
         result: list[dict[int, Slice]] = []
         elements = next(iter(products.values())).elements
@@ -748,10 +744,8 @@ class _Multiplying:
         return result
 
     def _together(self, job: Job, direct: Collection[Region]) -> dict[Region, Region]:
-        """Return for each product of a job that moves the rows and columns that move with it.
-
-        Few bytes for experts beside each other move together: one kernel has multiplied all of them.
-        """
+        """Return for each product of a job that moves the rows and columns that move with it."""
+        # Few bytes for experts beside each other move together: one kernel has multiplied all of them.
         item = self.build.tensors[self.build.number(self.statement.out)].itemsize
         result: dict[Region, list[Region]] = {}
         last, before = (Interval(0, 0), Interval(0, 0)), set[int]()

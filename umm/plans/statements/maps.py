@@ -170,11 +170,9 @@ def _of_whole_rows(build: Builder, statement: Map, known: Function) -> None:
 
 
 def _add_parts(build: Builder, statement: Map, known: Function, written: bool) -> None:
-    """Write a map whose result lacks a letter: each rank's part of the first read, added up at the owners.
-
-    A replica of the result gets its parts from the replica of the read that its first owner is in. A part
-    that spans all of the letter is put where it belongs, and computed there if its rank owns that.
-    """
+    """Write a map whose result lacks a letter: each rank's part of the first read, added up at the owners."""
+    # A replica of the result gets its parts from the replica of the read that its first owner is in. A part
+    # that spans all of the letter is put where it belongs, and computed there if its rank owns that.
     read, out = statement.reads[0], build.layout(statement.out)
     served = _served(build, read, statement.out)
     tiles = [x for x in build.layout(read).filled() if served[x[2]]]
@@ -247,11 +245,9 @@ class _Part(NamedTuple):
 
 
 def _over_lines(build: Builder, statement: Map, known: Function, written: bool) -> None:
-    """Write a map that adds over the lines of its first read, where fewer elements move.
-
-    Either the owner of each tile of the result gets all lines, or the owners of lines make parts of the
-    result, which are added up: lookups in a table cut by vocabulary.
-    """
+    """Write a map that adds over the lines of its first read, where fewer elements move."""
+    # Either the owner of each tile of the result gets all lines, or the owners of lines make parts of the
+    # result, which are added up: lookups in a table cut by vocabulary.
     parts = list(_parts(build, statement))
     # A table cut by vocabulary is far larger than its result: parts of the result move instead of lines.
     added = max((x.piece.cols.size * x.rows.size for x in parts if not x.local), default=0)
@@ -299,10 +295,8 @@ def _lacked(build: Builder, statement: Map) -> int:
 
 
 def _gathered_lines(build: Builder, statement: Map, lines: Interval) -> Mapping[int, Slice]:
-    """Write gathers of all lines of the first read by ranks that need the same; return them by rank.
-
-    None where ranks hold several tiles, which get them one by one.
-    """
+    """Write gathers of all lines of the first read by ranks that need the same; return them by rank."""
+    # None where ranks hold several tiles, which get them one by one.
     name = statement.reads[0]
     read, out = build.layout(name), build.layout(statement.out)
     owned, made = held(read), held(out)

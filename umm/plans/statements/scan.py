@@ -286,13 +286,10 @@ def scan_seconds(
 def _rated_seconds(
     machine: Machine, dtype: str, states: States, tokens: int, heads: int, backward: bool
 ) -> tuple[float, float, float]:
-    """Return the seconds of Mamba-1's scan: one kernel, without matrix units, whose states stay on chip.
-
-    A state's element takes an exponential and six operations a token, at the peak of float32 where a machine
-    states one. Backward each is three times that, and the scan runs again.
-
-    Source: Gu & Dao (2023), Mamba, section 3.3 and appendix D.
-    """
+    """Return the seconds of Mamba-1's scan: one kernel, without matrix units, whose states stay on chip."""
+    # A state's element takes an exponential and six operations a token, at the peak of float32 where a
+    # machine states one. Backward each is three times that, and the scan runs again.
+    # Source: Gu & Dao (2023), Mamba, section 3.3 and appendix D.
     peak = machine.peak("float32" if "float32" in machine.peaks else dtype)
     flop = 7 * tokens * heads * states.value * states.key * (4 if backward else 1)
     of_keys = -(-heads // states.share) * 2 * states.key

@@ -28,11 +28,9 @@ def _(statement: Symmetric, build: Builder, context: Context) -> str:
 
 
 def _by_triangles(part: Schedule, problem: Problem, machine: Machine) -> Schedule:
-    """Return the schedule with gemms on the diagonal that take the time of one triangle.
-
-    A triangle of n rows has n(n + 1)/2 elements: it takes a gemm's time of n by (n + 1)/2. Whatever a gemm
-    shares with others of its kernel, it shares in proportion.
-    """
+    """Return the schedule with gemms on the diagonal that take the time of one triangle."""
+    # A triangle of n rows has n(n + 1)/2 elements: it takes a gemm's time of n by (n + 1)/2. Whatever a gemm
+    # shares with others of its kernel, it shares in proportion.
     gemms = np.flatnonzero(part.kind == GEMM)
     d = part.details.taken(gemms)
     # Equal row and column ranges of C mean a tile on the diagonal; all others are plain gemms.

@@ -167,12 +167,10 @@ class Heads(NamedTuple):
                 yield alike, (first - self.window, queries, of_piece, step)
 
     def _parts(self, rows: Interval, keys: Interval) -> Iterator[tuple[int, tuple[int, int, int, int]]]:
-        """Yield for each sequence the keys that its first and last query see, at most all, and how many.
-
-        Each item is the number of whole sequences that are alike, and then three counts and a step. The
-        counts are of keys that the first query of the piece would see without a cut at either end, of
-        queries, and of keys. The step is 1 if each next query sees one more key, or 0.
-        """
+        """Yield for each sequence the keys that its first and last query see, at most all, and how many."""
+        # Each item is the number of whole sequences that are alike, and then three counts and a step. The
+        # counts are of keys that the first query of the piece would see without a cut at either end, of
+        # queries, and of keys. The step is 1 if each next query sees one more key, or 0.
         first = max(rows.start // self.queries, keys.start // self.keys)
         last = min(-(-rows.stop // self.queries), -(-keys.stop // self.keys))
         begin = max(first, -(-rows.start // self.queries), -(-keys.start // self.keys))

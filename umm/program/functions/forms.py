@@ -49,10 +49,8 @@ def _scaled_erfc(z: float) -> float:
 
 @cache
 def _chebyshev(smallest: float) -> tuple[float, ...]:
-    """Return the Chebyshev coefficients above a size of P, where erfc(z) = t·exp(−z²)·P(x), z ≥ 0.
-
-    Here t = 2/(2 + z) and x = 2t − 1; P is smooth from z = 0 (x = 1) to ∞ (x = −1).
-    """
+    """Return the Chebyshev coefficients above a size of P, where erfc(z) = t·exp(−z²)·P(x), z ≥ 0."""
+    # Here t = 2/(2 + z) and x = 2t − 1; P is smooth from z = 0 (x = 1) to ∞ (x = −1).
     coefficients: list[float] = np.polynomial.chebyshev.chebinterpolate(
         np.vectorize(lambda x: _scaled_erfc(4 / (x + 1) - 2) * 2 / (x + 1)), 27
     ).tolist()

@@ -155,10 +155,8 @@ def _size(letters: str, sizes: Mapping[str, int]) -> int:
 
 
 def _orders(term: str, step: Step, number: int) -> list[tuple[str, str]]:
-    """Return rows and columns of a tensor: letters kept and letters added over, members outside.
-
-    Members of a batch lie outside: in the rows, in the columns, or some in each.
-    """
+    """Return rows and columns of a tensor: letters kept and letters added over, members outside."""
+    # Members of a batch lie outside: in the rows, in the columns, or some in each.
     i, _, a, b, out = step
     other = b if number == i else a
     batch = "".join(x for x in out if x in a and x in b)

@@ -174,10 +174,8 @@ def parts(
 
 
 def _at_once(steps: Sequence[Node], written: set[Node]) -> list[Node]:
-    """Return steps with each map that reads one result right after it, so that transfers begin early.
-
-    Multiplies that are one kernel stay beside each other.
-    """
+    """Return steps with each map that reads one result right after it, so that transfers begin early."""
+    # Multiplies that are one kernel stay beside each other.
     after: dict[Node, list[Node]] = {}
     places = set(steps)
     for x in steps:

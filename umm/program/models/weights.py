@@ -248,10 +248,8 @@ def _rule(stored: Stored | None, names: Iterable[str]) -> Rule:
 
 
 def _simple(pattern: str) -> str:
-    r"""Return a regular expression without nested repetition; others, which may backtrack, are refused.
-
-    Without their prefixes paths begin at ``layers``, so ``^`` and ``model\.`` at its beginning go.
-    """
+    r"""Return a regular expression without nested repetition; others, which may backtrack, are refused."""
+    # Without their prefixes paths begin at `layers`, so `^` and `model\.` at its beginning go.
     pattern = re.sub(r"^\^?(\(?model\\?\.\)?)?", "", pattern)
     bare = pattern.replace(".*", "").replace("\\d+", "")
     if re.search(r"[*+{?]", bare) or pattern.count(".*") > 4 or len(pattern) > 1000:

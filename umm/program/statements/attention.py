@@ -371,10 +371,8 @@ def _check_shapes(
 def _members(
     statement: Fused, values: Values, tensors: Tensors
 ) -> Iterator[tuple[slice, slice, int, Array, tuple[slice, slice], Array, slice]]:
-    """Yield for each sequence and head its rows, columns and number, scores, where its keys lie, values.
-
-    Last come the columns of its queries' rotary columns, none if there are no such.
-    """
+    """Yield for each sequence and head its rows, columns and number, scores, where its keys lie, values."""
+    # Last come the columns of its queries' rotary columns, none if there are no such.
     heads, cache = statement.heads(tensors), statement.cache
     earlier = tensors[cache[0]].shape[0] // statement.parts if cache else 0
     q, k, v = (values[x] for x in (statement.q, statement.k, statement.v))

@@ -99,10 +99,8 @@ class Combinations:
         return self._overlaps[key]
 
     def _along(self, d: str, measure: int, layouts: OperandLayouts | None = None) -> Floats:
-        """Return a measure of all places together along a dimension, shape (p, X or 1, Y or 1).
-
-        What pieces say (their number, lengths, the shortest) is the same of X and Y where both have it.
-        """
+        """Return a measure of all places together along a dimension, shape (p, X or 1, Y or 1)."""
+        # What pieces say (their number, lengths, the shortest) is the same of X and Y where both have it.
         layouts = layouts or (self.x if d in DIMENSIONS[self.x.matrix] else self.y)
         met = self._overlap(layouts, d)
         table = met.table[measure].min(axis=2) if measure == SHORTEST else met.table[measure].sum(axis=2)

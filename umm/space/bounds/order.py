@@ -184,11 +184,9 @@ def in_line(statements: Sequence[Statement], number: int, work: StatementWork, a
 
 
 def _line(statements: Sequence[Statement], number: int, work: StatementWork, around: Around) -> float:
-    """Return the share of a statement in the line: statements one after another, whatever the ranks.
-
-    That is its work on every rank, the wait of the first one for its gathers, and the wait of the next one,
-    or of the end, for its sums.
-    """
+    """Return the share of a statement in the line: statements one after another, whatever the ranks."""
+    # That is its work on every rank, the wait of the first one for its gathers, and the wait of the next one,
+    # or of the end, for its sums.
     takes = work.span
     if number == 0 and number not in around.later:
         takes = np.max([takes, *work.comes.values()], axis=0)

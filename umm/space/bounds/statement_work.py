@@ -395,20 +395,16 @@ def _on_links(flow: Flow, machine: Machine, lanes: int) -> Floats:
 
 
 def _after_hop(load: Floats, hop: float) -> Floats:
-    """Return the seconds until all has reached each rank.
-
-    What has come last from another node is there for its rank's mates a hop later.
-    """
+    """Return the seconds until all has reached each rank."""
+    # What has come last from another node is there for its rank's mates a hop later.
     busy = load.max(axis=0)
     passed = load[1][busy > 0].min(initial=np.inf) + hop
     return np.where(busy > 0, np.maximum(busy, passed), 0.0)
 
 
 def _last_of_sums(price: Price, how: Gathered, machine: Machine) -> tuple[float, Floats] | None:
-    """Return ``sums`` of a sum in chunks: the last one is added after the first rank's last gemm.
-
-    Each chunk has a part of every rank's share.
-    """
+    """Return ``sums`` of a sum in chunks: the last one is added after the first rank's last gemm."""
+    # Each chunk has a part of every rank's share.
     if price.copied.nbytes.any():
         return None
     sides = [group.own[:, 1::2] - group.own[:, ::2] for group in how.sums.groups]
@@ -420,11 +416,9 @@ def _last_of_sums(price: Price, how: Gathered, machine: Machine) -> tuple[float,
 
 
 def _sums(price: Price, machine: Machine) -> tuple[float, Floats]:
-    """Return ``sums`` of a sum in one piece.
-
-    Every product adds to all of a rank's part, so no element of that is complete before all of them have
-    arrived; copies of other parts are of parts that are complete.
-    """
+    """Return ``sums`` of a sum in one piece."""
+    # Every product adds to all of a rank's part, so no element of that is complete before all of them have
+    # arrived; copies of other parts are of parts that are complete.
     adds, copies = price.own.busy(machine), price.copied.busy(machine, machine.copy_engines).max(axis=0)
     # Bytes from other nodes begin after a hop inside these.
     reached = np.maximum(adds.max(axis=0), np.where(adds[1] > 0, adds[1] + price.adds.hop, 0.0)) * ROUNDING
@@ -434,10 +428,8 @@ def _sums(price: Price, machine: Machine) -> tuple[float, Floats]:
 
 
 def _links_of(flows: Sequence[Flow], machine: Machine, ranks: int) -> Floats:
-    """Return the seconds of each link of the fabric; of many ranks those of the ends at each.
-
-    Every pair of very many ranks would take p² work, and of their links the ends are busy.
-    """
+    """Return the seconds of each link of the fabric; of many ranks those of the ends at each."""
+    # Every pair of very many ranks would take p² work, and of their links the ends are busy.
     if ranks <= MAX_RANKS_IN_PAIRS:
         moving = [_carried_by(flow, machine, ranks) for flow in flows if flow.parts]
         return np.sum(moving, axis=0) if moving else np.zeros(_width(machine, ranks))
@@ -526,10 +518,8 @@ def _has_engine(machine: Machine, ranks: int) -> Bools:
 
 @lru_cache(maxsize=64)
 def _ports(machine: Machine, ranks: int) -> Floats:
-    """Return the bandwidth of the link by which all reaches a rank, and of that by which all leaves it.
-
-    It is infinite where there are several.
-    """
+    """Return the bandwidth of the link by which all reaches a rank, and of that by which all leaves it."""
+    # It is infinite where there are several.
     devices = sorted({machine.device_of(rank, ranks) for rank in range(ranks)})
     ports = np.full((2, machine.device_count), np.inf)
     for here in devices:

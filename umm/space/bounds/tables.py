@@ -156,11 +156,9 @@ class Tables:
         return shares
 
     def _exposed(self, number: int, work: StatementWork, moves: Collection[str]) -> float:
-        """Return the seconds of a statement that hides no transfers but those of the matrices it moves.
-
-        Tensors that others make, or read, are apart from those that may come early, weights, or late, their
-        gradients.
-        """
+        """Return the seconds of a statement that hides no transfers but those of the matrices it moves."""
+        # Tensors that others make, or read, are apart from those that may come early, weights, or late, their
+        # gradients.
         statements = self.points.outline.statements
         statement = statements[number]
         needed, others = np.zeros(2), np.zeros(2)  # seconds of links in a node and between nodes
@@ -458,11 +456,9 @@ def _waits(
     options: Mapping[str, Any],
     movement: str,
 ) -> Mapping[str, Floats]:
-    """Return the waits of each rank for the tensors that a statement reads and that replicas sum.
-
-    The last writer counts. A map of tiles in its own layout reads them whole; so is a replica but the first
-    that is to be added to.
-    """
+    """Return the waits of each rank for the tensors that a statement reads and that replicas sum."""
+    # The last writer counts. A map of tiles in its own layout reads them whole; so is a replica but the first
+    # that is to be added to.
     statements, waits = points.outline.statements, dict[str, Floats]()
     statement = statements[number]
     if not one_sided(machine, points.ranks, movement):

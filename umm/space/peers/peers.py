@@ -320,10 +320,8 @@ class OfProgram:
         return [*(x.name for x in self._schemes if x.name != BEST), BEST]
 
     def _fitting(self, schemes: list[_Laid]) -> list[_Laid]:
-        """Return the schemes whose weights and kept tensors fit; the one that needs least if none does.
-
-        The others are refused: how long they take is of no use.
-        """
+        """Return the schemes whose weights and kept tensors fit; the one that needs least if none does."""
+        # The others are refused: how long they take is of no use.
         stack = self.stack
         if stack is None:
             return schemes
@@ -341,10 +339,8 @@ class OfProgram:
         return [x for x in schemes if x[0].name in fit]
 
     def _price(self, name: str, chain: Chain) -> tuple[bool, int, int]:
-        """Return a measure of a scheme's simulation time: copies of routed rows, tiles of all.
-
-        Those with all experts on all ranks come last.
-        """
+        """Return a measure of a scheme's simulation time: copies of routed rows, tiles of all."""
+        # Those with all experts on all ranks come last.
         routed = [x.layout.replicas for x in chain.tensors if x.role == "work" and self.start.has_experts]
         others = self.start.has_experts and name in ("tensor", "whole")
         tiles = sum(x.layout.ranks // x.layout.replicas for x in chain.tensors)

@@ -144,10 +144,8 @@ class MultiplyPricer:
         return self._bound[content] + self._move_seconds(point)
 
     def _move_seconds(self, point: int) -> float:
-        """Return a lower bound on the moves of operands, one after the other, except rounding.
-
-        Where transfers empty caches, a move alone may be charged for bytes that stay in the whole schedule.
-        """
+        """Return a lower bound on the moves of operands, one after the other, except rounding."""
+        # Where transfers empty caches, a move alone may be charged for bytes that stay in the whole schedule.
         if self.machine.refill and self.points.given:
             return float(self.bounds.moves[np.searchsorted(self.points.allowed, point)])
         return sum(move.seconds for _, move in self._moves(point)) * ROUNDING

@@ -171,10 +171,8 @@ def sweep(
 
 
 def _tasks(runs: Iterable[Runs], store: Store, counts: dict[str, int]) -> Iterator[Task]:
-    """Yield tasks of the runs missing in the store; it is asked again before every task.
-
-    An empty one is not asked before: workers need not wait for the keys of all runs.
-    """
+    """Yield tasks of the runs missing in the store; it is asked again before every task."""
+    # An empty one is not asked before: workers need not wait for the keys of all runs.
     empty = not len(store)
     for some_runs in runs:
         missing: Sequence[int] = range(len(some_runs))

@@ -109,12 +109,10 @@ class Watch:
                 yield f"a rank {WHILE_STARTING}"
 
     def _has_lost_a_rank(self, begun: list[int], proxies: list[int]) -> bool:
-        """Whether a rank has ended between two looks, so that nobody lists it.
-
-        A proxy that a launcher starts was a shell, whose children (a hostname, say) count as the proxy's: so
-        only what it loses after it is first seen is a rank. A rank lost before that is missing once all that
-        mpiexec has started are proxies with ranks.
-        """
+        """Whether a rank has ended between two looks, so that nobody lists it."""
+        # A proxy that a launcher starts was a shell, whose children (a hostname, say) count as the proxy's:
+        # so only what it loses after it is first seen is a rank. A rank lost before that is missing once all
+        # that mpiexec has started are proxies with ranks.
         now = {proxy: faults_of_lost_children(proxy) for proxy in proxies}
         self._faults = now | self._faults
         if any(faults > self._faults[proxy] for proxy, faults in now.items()):

@@ -71,11 +71,9 @@ def ended_by_ctrl_c() -> Iterator[None]:
 
 
 def _die_by(number: int) -> None:
-    """End this process by a signal, which has mpiexec end the job, as a mere exit code may not.
-
-    mpiexec looks how its processes are when one of their pipes closes, and once only: this process has to be
-    dead already.
-    """
+    """End this process by a signal, which has mpiexec end the job, as a mere exit code may not."""
+    # mpiexec looks how its processes are when one of their pipes closes, and once only: this process has to
+    # be dead already.
     if os.fork() == 0:
         sleep(OUTLIVED)
         os._exit(0)
