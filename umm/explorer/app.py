@@ -97,11 +97,7 @@ def is_loopback(host: str) -> bool:
 
 
 def _check_host(host: str) -> None:
-    """Refuse a text that is no address: an empty one would mean every interface of this host.
-
-    Raises:
-        InputError: if it is not a name of letters, digits, dots and dashes, or a numeric address.
-    """
+    """Refuse a text that is no address: an empty one would mean every interface of this host."""
     if not re.fullmatch(r"[0-9A-Za-z._-]{1,253}|[0-9A-Fa-f:.]{2,45}(%[0-9A-Za-z._-]{1,40})?", host):
         raise InputError(
             f"{shown(host)} is not an address to listen on; write 127.0.0.1 for this host alone, or 0.0.0.0 "

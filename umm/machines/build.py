@@ -99,11 +99,7 @@ def _types(rated: str) -> tuple[str, ...]:
 
 
 def _efficiency(table: Efficiency, devices: doc.Devices) -> EfficiencyTable:
-    """Return the efficiency of GEMMs of one type; its kernels default to the device's numbers.
-
-    Raises:
-        MachineError: A number that every kernel needs is in neither, or the type has no peak.
-    """
+    """Return the efficiency of GEMMs of one type; its kernels default to the device's numbers."""
     kernels = None
     if table.kernels is not None:
         name = table.dtype.partition(":")[0]

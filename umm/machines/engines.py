@@ -154,11 +154,7 @@ def _with_library(
 
 
 def _with_backend(engine: Mapping[str, Any], backend: str, machine: str) -> dict[str, Any]:
-    """Return an engine whose attention is a backend's wherever it has that.
-
-    Raises:
-        MachineError: It has no such backend.
-    """
+    """Return an engine whose attention is a backend's wherever it has that."""
     known = {x["backend"] for name in ATTENTION for x in engine.get(name, []) if "backend" in x}
     if backend not in known:
         choice = did_you_mean(backend, sorted(known)) if known else "leave out the backend"

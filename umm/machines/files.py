@@ -196,11 +196,7 @@ def _beside(path: Path) -> tuple[Path, Path]:
 
 
 def _content(path: Path) -> dict[str, Any]:
-    """Return a machine file's content, each source, description and name in it a line that can be shown.
-
-    Raises:
-        MachineError: if it cannot be read, is not TOML, or has a name that cannot be shown.
-    """
+    """Return a machine file's content, each source, description and name in it a line that can be shown."""
     if not path.stem.isprintable():
         raise MachineError(
             f"{shown(path.stem)}, the name of a machine file, has characters that cannot be shown; rename it"

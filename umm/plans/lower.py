@@ -125,11 +125,7 @@ def _write(build: Builder, plan: Planned, asked: Asked) -> None:
 
 
 def _check(chain: Chain, choices: Mapping[str, str], noun: str, values: Collection[str]) -> None:
-    """Refuse an unknown choice for a multiply, and a choice for a tensor that no multiply writes.
-
-    Raises:
-        ProblemError: in one line.
-    """
+    """Refuse an unknown choice for a multiply, and a choice for a tensor that no multiply writes."""
     written = _products(chain)
     for name, value in choices.items():
         if name not in written:

@@ -106,11 +106,7 @@ class Shape:
         return str(replace(form, rule="edges", edges=edges, grid=grid, balanced=False))
 
     def _by_expert(self, text: str, ranks: int) -> str:
-        """Return the edges that a layout by experts means.
-
-        Raises:
-            ProblemError: if the rows are not sorted by expert, or the text is not for so many ranks.
-        """
+        """Return the edges that a layout by experts means."""
         if text == f"{BY_EXPERT}/whole" and self.experts:
             return f"row@{ranks}" if self.role in ("input", "output") else DEFAULT
         share = re.fullmatch(r"experts/([1-9]\d{0,5})", text)
@@ -322,11 +318,7 @@ class Outline:
         return any(x.experts for x in self.tensors)
 
     def _experts_within(self, name: str, ranks: int) -> dict[str, str]:
-        """Return the layouts of ``ep4-tp2``: 4 groups of experts, each cut over 2 ranks; ``ep8`` cuts none.
-
-        Raises:
-            ProblemError: if it is not for so many ranks.
-        """
+        """Return the layouts of ``ep4-tp2``: 4 groups of experts, each cut over 2 ranks; ``ep8`` cuts none."""
         match = _EXPERT_SCHEME.fullmatch(name)
         groups, parts = (parse_whole(x or "1") for x in match.groups()) if match else (0, 0)
         if groups * parts != ranks:

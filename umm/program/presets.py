@@ -468,11 +468,7 @@ def chain(
 
 
 def _cached(cache: str, dtype: str, backward: bool, name: str) -> str:
-    """Return the type of a chain's cache by its full name.
-
-    Raises:
-        ProblemError: if it has neither 8 bits nor the chain's type, or the chain has no cache.
-    """
+    """Return the type of a chain's cache by its full name."""
     stored = canonical(cache)
     if backward or "kv_rank" not in PRESETS[name].sizes:  # chains with stored scores cache no keys
         why = "gradients" if backward else "no fused attention"
@@ -503,9 +499,6 @@ def _with_weights(outline: Outline, types: Mapping[str, str]) -> Outline:
     Args:
         outline: The chain.
         types: Types by part of a layer.
-
-    Raises:
-        ProblemError: if a type has more bits, or the chain has gradients.
     """
     types = {part: _stored_type(dtype) for part, dtype in types.items()}
     if any(x.name == "dY" for x in outline.tensors):

@@ -106,9 +106,6 @@ def _columns(
         prefix: Start of the names in the file.
         like: A column of the right type and shape of a row, by name.
         count: Rows that each must have; as many as the first if it is not said.
-
-    Raises:
-        ScheduleError: if one is missing or of another form.
     """
     columns = {}
     for name, column in like.items():

@@ -303,11 +303,7 @@ class OpenClDevice:
             kernel.queue(stream, size, arguments)
 
     def _kernel(self, kind: str, *names: str) -> Kernel:
-        """Return a kernel, built when it is first used.
-
-        Raises:
-            ExecutorUnavailableError: if the device lacks what a type needs.
-        """
+        """Return a kernel, built when it is first used."""
         key = kind, *names
         if key not in self._kernels:
             lacks = self._lacks(names)

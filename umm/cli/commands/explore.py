@@ -122,11 +122,7 @@ def _chain_text(name: str | None) -> dict[str, str]:
 
 
 def _stated(asked: Explore, parts: Iterable[str], why: str) -> list[str]:
-    """Return those parts of an address that are stated: typed, by a variable, in a file or by a preset.
-
-    Raises:
-        InputError: for a flag that was typed and is no part of it.
-    """
+    """Return those parts of an address that are stated: typed, by a variable, in a file or by a preset."""
     ctx, known = asked.ctx, {*parts}
     page = {"file", "host", "port", "opens", "quiet", "config"}
     others = asked.typed([x for x in ctx.params if x not in known | page])

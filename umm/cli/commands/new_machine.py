@@ -136,11 +136,7 @@ def new(asked: New) -> None:
 
 
 def _only_name(name: str | None, path: Path | None) -> str | None:
-    """Return where a machine file is written: the NAME, or the file of -o; None if neither is given.
-
-    Raises:
-        InputError: for both.
-    """
+    """Return where a machine file is written: the NAME, or the file of -o; None if neither is given."""
     if path is None:
         return name
     if name is not None:
@@ -304,11 +300,7 @@ def _text(name: str) -> str:
 
 
 def _fit(asked: Import, texts: dict[str, str], name: str | None) -> None:
-    """Fit a machine to logs, print the result, and write its file if it has a name.
-
-    Raises:
-        MachineError: for a file that is no log, or a device that is not known.
-    """
+    """Fit a machine to logs, print the result, and write its file if it has a name."""
     from umm.cli.printed.machine_page import fit_record, print_fit
     from umm.errors import MachineError
     from umm.machines import machine as find_machine

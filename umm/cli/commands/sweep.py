@@ -87,11 +87,7 @@ class Sweep(Axes, OfChains, Scaled, Budgeted, Limited, Printed):
         return [Space(m=m, n=n, k=k, **axes) for n, k, rows in self.multiplies() for m in rows]
 
     def _of_chains(self, chains: "list[Outline]") -> "list[Space]":
-        """Return the points of chains: their own layouts by name, or every assignment of choices.
-
-        Raises:
-            InputError: if both are asked for, or an axis of a multiply is.
-        """
+        """Return the points of chains: their own layouts by name, or every assignment of choices."""
         from umm.space import Space
 
         if typed := self.typed(SCHEDULE):

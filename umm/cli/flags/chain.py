@@ -442,11 +442,7 @@ class ChainSearched(ChainChoices, OfChain, heading="Chain"):
 
 
 def _routing(text: str) -> str:
-    """Return the rule of a routing: as given, or from a file.
-
-    Raises:
-        InputError: if there is no such file, or it holds anything but whole numbers.
-    """
+    """Return the rule of a routing: as given, or from a file."""
     if text.partition(":")[0] in ("uniform", "zipf", "balanced", "counts", "choices"):
         return text
     path = Path(text)

@@ -180,11 +180,7 @@ def load_traced(text: str) -> "Traced":
 
 
 def _sizes(letters: tuple[str, ...]) -> dict[str, int]:
-    """Return the sizes of letters, given as ``b=8``.
-
-    Raises:
-        InputError: for one that is not of this form, or given twice.
-    """
+    """Return the sizes of letters, given as ``b=8``."""
     sizes: dict[str, int] = {}
     for x in letters:
         name, equals, size = x.partition("=")

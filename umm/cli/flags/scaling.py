@@ -95,9 +95,6 @@ class Scaled(OfChain, heading="Machine"):
 
         More tokens are more sequences of the same length, as more of a batch is; longer ones would give
         attention more work for each token.
-
-        Raises:
-            InputError: if a size is not given, or sequences are not whole.
         """
         name, weak = self.growing, self.weak
         size = self.size_of(name)

@@ -299,11 +299,7 @@ def _left_out(spread: Spread) -> str:
 
 
 def _check(spread: Spread) -> None:
-    """Refuse shared sequences, and heads and sizes that do not divide.
-
-    Raises:
-        InputError: naming the size, and what would work.
-    """
+    """Refuse shared sequences, and heads and sizes that do not divide."""
     forward = spread.forward
     batch = spread.size(DP) * spread.size(FSDP)
     for attention in of_kind(Attention, forward.statements):

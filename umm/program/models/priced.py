@@ -285,11 +285,7 @@ def _chain(layer: Layer) -> str:
 
 
 def _refuse(model: Model, layer: Layer, why: str, key: str = "") -> NoReturn:
-    """Refuse to simulate a kind of layer.
-
-    Raises:
-        ProblemError: always, with the numbers of the layers and the key that says what they are.
-    """
+    """Refuse to simulate a kind of layer."""
     numbers = [x for x, other in enumerate(model.layers) if other == layer]
     named = ", ".join(map(str, numbers[:MAX_NAMED_LAYERS])) + (
         " …" if len(numbers) > MAX_NAMED_LAYERS else ""

@@ -184,11 +184,7 @@ def _factors(noise: Noise, ranks: int) -> Factors:
 
 
 def _measured(path: Path) -> tuple[float, ...]:
-    """Return the numbers of a file, such as seconds of equal runs, as shares of their median.
-
-    Raises:
-        InputError: if there is no such file, or not two numbers above 0 in it.
-    """
+    """Return the numbers of a file, such as seconds of equal runs, as shares of their median."""
     try:
         words = read_text(path, MAX_TIMES).replace(",", " ").split()
     except InputError as error:

@@ -143,11 +143,7 @@ def faster(
 
 
 def _check_endings(space: Space) -> None:
-    """Refuse to compare endings that leave other replicas of C complete.
-
-    Raises:
-        InputError: if several are asked for.
-    """
+    """Refuse to compare endings that leave other replicas of C complete."""
     finals = dict(zip((x.name for x in known()), space.searched.axes.values, strict=True))["final"]
     left = {delivers(final): final for final in finals}
     if len(left) > 1:
