@@ -103,3 +103,32 @@ def test_a_process_that_is_killed_leaves_no_segment(tmp_path):
     while list(tmp_path.iterdir()) and time.monotonic() < end:
         time.sleep(0.02)
     assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="others have no /proc")
+def test_the_last_of_a_job_waits_for_files_of_its_own_alone(folder, monkeypatch):
+    """Ranks of another proxy make segments and descriptions meanwhile; 10 s were waited for them."""
+    began = time.time() - 1
+    segment = made(folder, "mpich_shm_7_0")
+    mapping = (
+        "import mmap, sys; x = mmap.mmap((y := open(sys.argv[1], 'r+b')).fileno(), 4096); sys.stdin.read()"
+    )
+    rank = f"import subprocess, sys; subprocess.run([sys.executable, '-c', {mapping!r}, sys.argv[1]])"
+    with subprocess.Popen([sys.executable, "-c", rank, str(segment)], stdin=subprocess.PIPE) as other:
+        until = time.monotonic() + 20
+        while not any(map(segments._mapped_by, map(str, segments.descendants(other.pid)))):
+            assert time.monotonic() < until
+            time.sleep(0.02)
+        description = made(folder, "hydra_hwloc_xmlfile_used")
+        monkeypatch.setattr(segments, "is_proxy", lambda process: process == other.pid)
+        monkeypatch.setattr(segments, "LAST_RANKS", 2.0)
+        for proxy, waits in ((0, False), (other.pid, True)):
+            start = time.monotonic()
+            segments.sweep_last(began, proxy)
+            assert (time.monotonic() - start >= 2.0) == waits
+        assert segment.exists()
+        assert description.exists()
+        monkeypatch.setattr(segments, "OLD", -1e-3)
+        segments.sweep(time.time() + 100)
+        assert not description.exists()  # its proxy would have written it sooner
+        other.stdin.close()

@@ -95,6 +95,13 @@ def is_proxy(number: int) -> bool:
         return False
 
 
+def proxy_above(process: int) -> int:
+    """Return the proxy of Hydra that a process descends from, 0 if there is none."""
+    while process and not is_proxy(process):
+        process = int(_stat(process)[1])
+    return process
+
+
 def die_with(parent: int) -> None:
     """Have the system kill this process when its parent dies."""
     _ask(_PARENT_DEATH_SIGNAL, signal.SIGKILL)
@@ -200,7 +207,7 @@ FOLDER = Path("/dev/shm")
 OF_MPICH, OF_UCX = "mpich_", "ucx_shm_posix_"  # how the names begin
 DESCRIPTIONS = Path("/tmp")  # wherever TMPDIR points
 OF_HYDRA = "hydra_hwloc_xmlfile_"  # where a proxy describes its host to its ranks; killed, it leaves that
-OLD = 60.0  # seconds after which a name is of no more use: ranks have found each other, or have given up
+OLD = 60.0  # seconds after which no rank needs a name, or a description since its proxy began
 TWICE = 0.05  # seconds between two looks: who makes a segment maps it at once
 LAST_RANKS = 10.0  # seconds the other ranks of a host have to end after the first one
 NAME = "umm-sweeper"  # of the process that sweeps
@@ -234,7 +241,7 @@ def watch_over() -> None:
     """
     if sys.platform != "linux" or not _FIRST_OF_HOST:
         return
-    began = time()
+    began, proxy = time(), proxy_above(os.getpid())
     end, _ = os.pipe()  # the system closes the other end when this process has ended
     name = shown_as()
     show_as(NAME)  # of whom a child has it: nobody who looks at processes sees it without
@@ -248,21 +255,34 @@ def watch_over() -> None:
     os.dup2(end, 0)
     os.closerange(1, 1 << 16)  # mpiexec waits until nobody can write to it any more
     os.read(0, 1)
-    sweep_last(began)
+    sweep_last(began, proxy)
     os._exit(0)
 
 
-def sweep_last(since: float) -> None:
+def sweep_last(since: float, proxy: int) -> None:
     """Clean up after a job whose ranks are ending; wait some seconds for the last of them.
 
     Args:
         since: When the job began.
+        proxy: The job's proxy on this host, 0 if there is none.
     """
     until = time() + LAST_RANKS
-    sweep(since)
-    while time() < until and any((*_named(since, False), *_described(since, False))):  # others end yet
-        sleep(TWICE)
+    ending = True
+    while ending:
+        ending = _is_ending(since, proxy) and time() < until
         sweep(since)
+        sleep(TWICE if ending else 0)
+
+
+def _is_ending(since: float, proxy: int) -> bool:
+    """Whether a job's proxy, or a process of no other proxy, has files that are new."""
+    if not is_dead(proxy) and any(_described(since, False)):
+        return True
+    segments = set(_named(since, False))
+    processes = {int(x.name) for x in _PROC.glob("[0-9]*")} if segments else set()
+    for other in [x for x in processes if x != proxy and is_proxy(x)]:
+        processes.difference_update(descendants(other))
+    return any(not segments.isdisjoint(_mapped_by(str(x))) for x in processes)
 
 
 def _orphans(since: float) -> set[str]:
@@ -272,8 +292,8 @@ def _orphans(since: float) -> set[str]:
         return set()
     processes = [int(x.name) for x in _PROC.glob("[0-9]*")]
     segments = segments.difference(*(_mapped_by(str(process)) for process in processes if segments))
-    first = min((started(x) for x in processes if described and is_proxy(x)), default=float("inf"))
-    return segments | {path for path, written in described.items() if written < first}
+    proxies = [started(x) for x in processes if described and is_proxy(x)]
+    return segments | {path for path, at in described.items() if not any(at - OLD < x <= at for x in proxies)}
 
 
 def _named(since: float, old: bool = True) -> Iterator[str]:

@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from umm.errors import UmmError
-from umm.host.launcher import is_stopped, started
+from umm.host.launcher import is_stopped, proxy_above, started
 from umm_hw.arrays.group import Group, here, on_one_host
 from umm_hw.arrays.late import Late
 
@@ -276,7 +276,7 @@ def _start_herald(group: Group, board: int, processes: Sequence[int]) -> None:
         herald = str(Path(__file__).with_name("herald.py"))
         form = (8 * _COLUMNS, 8 * LEFT, 8 * ENTERED, 3 * _WORDS, _WORDS)
         since = int(min(time(), *map(started, processes)))
-        words = [str(x) for x in (board, since, *form, *group.numbers, *processes)]
+        words = [str(x) for x in (board, since, proxy_above(os.getpid()), *form, *group.numbers, *processes)]
         if not trouble:
             made = subprocess.Popen(
                 [sys.executable, "-I", "-S", herald, *words, *ends],

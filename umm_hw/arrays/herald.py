@@ -1,7 +1,7 @@
 """A process beside the ranks of a host that names the first of them to be killed, with its last call.
 
 mpiexec ends all ranks as soon as one dies, before they could say who, and itself names a process alone. This
-one is none of mpiexec's. It is run as a file, ``python -I -S herald.py FILE SINCE FORM… RANK… PROCESS…
+one is none of mpiexec's. It is run as a file, ``python -I -S herald.py FILE SINCE PROXY FORM… RANK… PROCESS…
 PIPE…``, and imports nothing of umm, so that it starts in some milliseconds; it ends with the last rank, and
 then removes what MPICH has left on the host.
 """
@@ -78,16 +78,16 @@ def _how(process: int) -> str:
     return "was killed"
 
 
-def sweep(since: float) -> None:
-    """Clean up after a job that began at some time."""
+def sweep(since: float, proxy: int) -> None:
+    """Clean up after a job of a proxy that began at some time."""
     sys.path.insert(0, os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__)))))
     from umm.host.launcher import sweep_last  # which imports the standard library alone
 
-    sweep_last(since)
+    sweep_last(since, proxy)
 
 
 if __name__ == "__main__":
-    file, since, *rest = map(int, sys.argv[1:])
+    file, since, proxy, *rest = map(int, sys.argv[1:])
     form, rest = Form(*rest[:5]), rest[5:]
     count = len(rest) // 3
     ranks = [Rank(*x) for x in zip(rest[:count], rest[count : 2 * count], rest[2 * count :], strict=True)]
@@ -96,4 +96,4 @@ if __name__ == "__main__":
         with suppress(OSError):  # mpiexec has gone already, as where another rank has ended the job
             os.write(2, f"{words}\n".encode())
     os.close(2)  # mpiexec waits until no process can write to it
-    sweep(since)
+    sweep(since, proxy)
