@@ -1,15 +1,17 @@
 """Change one line of umm at a time and see whether its tests notice: ``make mutants``.
 
-``python -m tests.campaigns.mutants [--count N] [--seed S] [--room NAME]``. A mutant is drawn from the seed
-and its number: a comparison, an operator, a number, a condition or a statement of a copy of the tree in
-``build/mutants``. The tests of its room run until one fails, those that import its module first. What came of
-it is a line of ``build/mutants/SEED.jsonl``; mutants that are there are not run again.
+``python -m tests.campaigns.mutants [--count N] [--seed S] [--room NAME] [--nearest N]``. A mutant is drawn
+from the seed and its number: a comparison, an operator, a number, a condition or a statement of a copy of the
+tree in ``build/mutants``. The tests of its room run until one fails, those that import its module first; or,
+of all tests, the N files that name most of what few others name of it, two minutes each. What came of it is a
+line of ``build/mutants/SEED.jsonl``; mutants that are there are not run again.
 """
 
 import ast
 import json
 import os
 import random
+import re
 import resource
 import shutil
 import subprocess
@@ -28,7 +30,8 @@ PYTHON = ROOT / "build/mutants/venv/bin/python"
 SCRIPT = f"#!{PYTHON}\nfrom umm.cli import start\nstart()\n"
 TEST_S = 120  # a test that loops for ever fails, as one that is slow without the change does not
 CPU_S, WALL_S = 3600, 7200  # limits for all tests of a room; beyond them it is undecided
-FAILING = 1  # pytest's exit code where tests failed
+NEAR_S = 120  # of one of the nearest files, which is not asked again if it takes longer
+FAILING, NO_TESTS = 1, 5  # pytest's exit codes where tests failed, and where there are none
 
 
 class Room(NamedTuple):
@@ -190,7 +193,7 @@ def _limited() -> None:
     resource.setrlimit(resource.RLIMIT_CPU, (CPU_S, CPU_S))
 
 
-def tested(tests: list[str]) -> tuple[int | None, str]:
+def tested(tests: list[str], wall_s: float) -> tuple[int | None, str]:
     """Run tests in the copy until one fails; return pytest's code, None past a limit, and which failed."""
     words = [
         str(PYTHON),
@@ -210,7 +213,7 @@ def tested(tests: list[str]) -> tuple[int | None, str]:
         preexec_fn=_limited, start_new_session=True,
     ) as process:  # fmt: skip
         try:
-            output, _ = process.communicate(timeout=WALL_S)
+            output, _ = process.communicate(timeout=wall_s)
         except subprocess.TimeoutExpired:
             os.killpg(process.pid, 9)
             return None, "takes too long"
@@ -230,18 +233,44 @@ def in_turn(room: str, path: str) -> list[list[str]]:
     return [x for x in (near, [x for x in names if x not in near]) if x]
 
 
-def tried(room: str, mutant: Mutant, kept: set[str]) -> tuple[str, str]:
-    """Return whether a mutant is killed, survives, fails where the source does, or neither, and why."""
+def nearest(room: str, mutant: Mutant, slow: set[str]) -> list[list[str]]:
+    """Return the module's doctests, and all test files: first those that name most of it that few name."""
+    module = mutant.path.removesuffix(".py").removesuffix("/__init__")
+    parts = ast.walk(ast.parse((TREE / mutant.path).read_text()))
+    names = {x.name for x in parts if isinstance(x, ast.FunctionDef | ast.ClassDef)}
+    terms = {*names, *module.split("/"), f"{module.replace('/', '.')} import"}
+    texts = {x: x.read_text() for x in (TREE / "tests").rglob("test_*.py") if "campaigns" not in x.parts}
+    listed = {x: [x == TREE / y or TREE / y in x.parents for y in ROOMS[room].tests] for x in texts}
+    scores = {x: sum(listed[x]) / 2 for x in texts}
+    for term in terms:
+        named = [x for x, text in texts.items() if re.search(rf"\b{term}\b", f"{x.stem} {text}")]
+        scores |= {x: scores[x] + 1 / len(named) for x in named}
+    ranked = sorted(texts, key=lambda x: (-scores[x], x))
+    return [[x] for x in (mutant.path, *(str(x.relative_to(TREE)) for x in ranked)) if x not in slow]
+
+
+def tried(mutant: Mutant, groups: list[list[str]], kept: set[str], slow: set[str] | None) -> tuple[str, str]:
+    """Return whether a mutant is killed, survives, fails where the source does, or neither, and why.
+
+    Args:
+        mutant: A change.
+        groups: Tests that run together, in turn.
+        kept: Tests that pass without a change, of which more become known.
+        slow: Files that take too long, of which more become known; None if tests of a room do not end early.
+    """
     place = TREE / mutant.path
     text = place.read_text()
     lines = text.splitlines(keepends=True)
     lines[mutant.line - 1] = mutant.after + "\n"
-    for tests in in_turn(room, mutant.path):
+    for tests in groups:
         place.write_text("".join(lines))
-        code, by = tested(tests)
+        code, by = tested(tests, WALL_S if slow is None else NEAR_S)
         place.write_text(text)
+        if slow is not None and (code is None or code == NO_TESTS):
+            slow.update(tests if code is None else ())
+            continue
         if code in (None, FAILING) and "::" in by and by not in kept:
-            if tested([by])[0]:
+            if tested([by], WALL_S)[0]:
                 return "fails anyway", by
             kept.add(by)
         if code:
@@ -256,19 +285,25 @@ def main() -> int:
     parser.add_argument("--count", type=int, default=200)
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--room", choices=list(ROOMS), action="append", help="of these alone")
+    parser.add_argument("--nearest", type=int, metavar="N", help="run the N nearest test files alone")
     parser.add_argument("--list", action="store_true", help="show what is drawn and run nothing")
     asked = parser.parse_args()
     results = ROOT / f"build/mutants/{asked.seed}.jsonl"
     rooms = asked.room or list(ROOMS)
     copied()
     known = [json.loads(x) for x in results.read_text().splitlines()] if results.exists() else []
-    done, kept = {(x["room"], x["number"]) for x in known}, set[str]()
+    done, kept, slow = {(x["room"], x["number"]) for x in known}, set[str](), set[str]()
     for i in range(asked.count):
         room, number = rooms[i % len(rooms)], i // len(rooms)
         if (room, number) in done:
             continue
         mutant, began = drawn(room, asked.seed, number), perf_counter()
-        verdict, by = ("drawn", "") if asked.list else tried(room, mutant, kept)
+        if asked.list:
+            verdict, by = "drawn", ""
+        elif asked.nearest:
+            verdict, by = tried(mutant, nearest(room, mutant, slow)[: 1 + asked.nearest], kept, slow)
+        else:
+            verdict, by = tried(mutant, in_turn(room, mutant.path), kept, None)
         print(f"{room} {number} {mutant.path}:{mutant.line} {verdict} {by}")
         print(f"  - {mutant.before.strip()}\n  + {mutant.after.strip()}", flush=True)
         if asked.list:
