@@ -25,11 +25,11 @@ def chain(tensors, *statements, ranks=RANKS):
     return Chain("test", tuple(tensors), statements, ranks)
 
 
-def drawn(of, seed=0):
+def drawn(chain, seed=0):
     """Random operands of a chain."""
     random = np.random.default_rng(seed)
-    shapes = {x.name: x.shape for x in of.tensors}
-    return {name: random.standard_normal(shapes[name]) for name in of.operand_names}
+    shapes = {x.name: x.shape for x in chain.tensors}
+    return {name: random.standard_normal(shapes[name]) for name in chain.operand_names}
 
 
 @given(problems())
@@ -286,13 +286,13 @@ def chains(draw):
     """2 to 6 statements on square tensors of any layouts, each reading what is there already."""
     ranks, size = draw(st.integers(1, 6)), draw(st.sampled_from([2, 4, 6]))
     roles = ["input", *(draw(st.sampled_from(["input", "both", "work"])) for _ in NAMES[1:])]
-    there = [name for name, role in zip(NAMES, roles, strict=True) if role != "work"]
+    names = [name for name, role in zip(NAMES, roles, strict=True) if role != "work"]
     statements = []
     for _ in range(draw(st.integers(2, 6))):
         writable = [name for name, role in zip(NAMES, roles, strict=True) if role != "input"]
         out = draw(st.sampled_from(writable or ["last"]))
-        known = st.sampled_from(there)
-        others = st.sampled_from([x for x in there if x != out] or ["X"])
+        known = st.sampled_from(names)
+        others = st.sampled_from([x for x in names if x != out] or ["X"])
         kind = draw(st.sampled_from(["multiply", "map", "copy"]))
         if kind == "multiply":
             statements.append(
@@ -302,7 +302,7 @@ def chains(draw):
                     draw(others),
                     draw(st.sampled_from([(), ("a",), ("b",), ("a", "b")])),
                     draw(st.sampled_from([1, -0.5])),
-                    draw(st.sampled_from([0, 1, 0.25])) if out in there else 0,
+                    draw(st.sampled_from([0, 1, 0.25])) if out in names else 0,
                     **draw(st.sampled_from([{}, {"batch": 2, "groups": (2, 2, 2), "batch_axes": (1, 0, 1)}])),
                 )
             )
@@ -312,7 +312,7 @@ def chains(draw):
             statements.append(Map(out, name, tuple(draw(known) for _ in range(reads)), parameters))
         else:
             statements.append(Copy(out, draw(others)))
-        there.append(out)
+        names.append(out)
     writes = {x.out for x in statements}
     named = dict(zip(NAMES, roles, strict=True)) | ({"last": "output"} if "last" in writes else {})
     tensors = []
@@ -488,8 +488,8 @@ def test_an_output_that_nothing_writes_and_a_tensor_on_other_ranks_are_refused()
         chain([tensor("Y", 4, 6, "output", ranks=2)], Map("Y", "zero"))
 
 
-@pytest.mark.parametrize("there", ["row@2", "2d:2x2", "row@4", "2d:2x1@2"])
-def test_an_input_may_be_given_in_replicas_or_on_a_grid(there):
+@pytest.mark.parametrize("layout", ["row@2", "2d:2x2", "row@4", "2d:2x1@2"])
+def test_an_input_may_be_given_in_replicas_or_on_a_grid(layout):
     """It was refused, for the chain was checked with it on one rank."""
     outline, machine = umm.chain("mlp", hidden=8, ffn=12, tokens=4), umm.machine("h100-8")
     x, w1, w2 = (np.arange(i * j, dtype=np.float32).reshape(i, j) % 5 for i, j in ((4, 8), (8, 12), (12, 8)))
@@ -499,6 +499,6 @@ def test_an_input_may_be_given_in_replicas_or_on_a_grid(there):
             executor="numpy",
             operands={"X": x, "W1": w1, "W2": w2},
         ).results["Y"]
-        for each in (outline.with_given({"X": there}), outline)
+        for each in (outline.with_given({"X": layout}), outline)
     )
     assert np.allclose(result, wanted)

@@ -24,8 +24,8 @@ def apply(name, *reads, **parameters):
 def _sizes(name, reads):
     """r and c, from the reads that have them."""
     letters = function(name).operands[1:]
-    rows = [x.shape[0] for x, own in zip(reads, letters, strict=True) if own[0] == "r"]
-    cols = [x.shape[1] for x, own in zip(reads, letters, strict=True) if own[1] == "c"]
+    rows = [x.shape[0] for x, letter in zip(reads, letters, strict=True) if letter[0] == "r"]
+    cols = [x.shape[1] for x, letter in zip(reads, letters, strict=True) if letter[1] == "c"]
     return rows[0] if rows else 1, cols[0] if cols else 1
 
 
@@ -41,19 +41,19 @@ def cuts(draw, size, unit):
 @given(data=st.data())
 def test_pieces_of_any_cut_make_the_whole(name, data):
     """What the result lacks a letter for adds up; everything else is put side by side."""
-    own, given_ = function(name), PARAMETERS.get(name, {})
-    letters = "".join(own.operands)
+    mapped, given_ = function(name), PARAMETERS.get(name, {})
+    letters = "".join(mapped.operands)
     rows, cols = ROWS if "r" in letters else 1, COLS if "c" in letters else 1
     reads = operands(name)
-    full = own(*reads, rows=(0, rows), cols=(0, cols), shape=(rows, cols), **given_)
+    full = mapped(*reads, rows=(0, rows), cols=(0, cols), shape=(rows, cols), **given_)
     result = np.zeros_like(full)
     row_edges = data.draw(cuts(rows, 1))
-    col_edges = data.draw(cuts(cols, own.unit(given_)))
+    col_edges = data.draw(cuts(cols, mapped.unit(given_)))
     for i in map(Interval, row_edges, row_edges[1:]):
         for j in map(Interval, col_edges, col_edges[1:]):
-            (out_rows, out_cols), *ranges = own.ranges(i, j)
+            (out_rows, out_cols), *ranges = mapped.ranges(i, j)
             pieces = [x[r.slice, c.slice] for x, (r, c) in zip(reads, ranges, strict=True)]
-            result[out_rows.slice, out_cols.slice] += own(
+            result[out_rows.slice, out_cols.slice] += mapped(
                 *pieces, rows=i, cols=j, shape=(rows, cols), **given_
             )
     np.testing.assert_allclose(result, full, rtol=1e-12, atol=1e-12)

@@ -91,8 +91,8 @@ def to_svg(figure: "go.Figure", browser: str, width: int = WIDTH) -> str:
         page = Path(folder) / "figure.html"
         page.write_text(figure.to_html(div_id="figure", post_script=script), encoding="utf-8")
         fonts = Path(folder) / "fonts.conf"
-        own = os.environ.get("FONTCONFIG_FILE", "/etc/fonts/fonts.conf")
-        fonts.write_text(FONTS.format(html.escape(own)), encoding="utf-8")
+        config = os.environ.get("FONTCONFIG_FILE", "/etc/fonts/fonts.conf")
+        fonts.write_text(FONTS.format(html.escape(config)), encoding="utf-8")
         command = [browser, "--headless", "--no-sandbox", "--virtual-time-budget=20000", "--dump-dom"]
         dumped = subprocess.run(
             [*command, page.as_uri()],

@@ -63,10 +63,10 @@ class Table:
         if [_key_of(row, self.points[0]) for row in committed] != asked:
             raise stale(self.file, "it has other points")
         for number in range(0, len(self.points), self.one_in):
-            point, there = self.points[number], committed[number]
+            point, stored = self.points[number], committed[number]
             now = plain({**asdict(point), **self.perform(point)})
-            if not alike(now, there):
-                raise stale(self.file, f"{there} is {now}")
+            if not alike(now, stored):
+                raise stale(self.file, f"{stored} is {now}")
         return committed
 
     def performed(self, jobs: int | None = None) -> list[Row]:
@@ -99,7 +99,7 @@ class Store:
 
     def read(self) -> dict[str, Found]:
         """Return all results by point."""
-        return {key: json.loads(found) for key, found in self._connection.execute("SELECT * FROM points")}
+        return {key: json.loads(value) for key, value in self._connection.execute("SELECT * FROM points")}
 
     def write(self, point: str, results: Found) -> None:
         """Keep the result of a point."""

@@ -75,7 +75,7 @@ def _apart(one: Point, other: Point) -> bool:
 def _ceiling(pairs: list[tuple[Point, Point]]) -> float:
     """Return tau-b of one half of the runs against the other."""
     halves = {id(x): (x.times[::2], x.times[1::2]) for pair in pairs for x in pair if len(x.times) > 1}
-    first, second = ({of: float(np.median(x[half])) for of, x in halves.items()} for half in (0, 1))
+    first, second = ({layout: float(np.median(x[half])) for layout, x in halves.items()} for half in (0, 1))
     both = [(id(a), id(b)) for a, b in pairs if id(a) in halves and id(b) in halves]
     return _tau([(first[a] - first[b], second[a] - second[b]) for a, b in both])
 

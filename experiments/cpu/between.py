@@ -66,9 +66,11 @@ def of_layouts(ranks: int) -> Counter[Shape]:
     share: Counter[Shape] = Counter()
     for point in points(machine(shipped_folder() / "localhost.toml"), ranks, DTYPE, list(SHAPES)):
         schedule = point.schedule
-        of = schedule.kind == GEMM
-        flop = schedule.flop[of]
-        for (m, n, k), part in zip(schedule.details.multiplied[of].tolist(), flop / flop.sum(), strict=True):
+        gemms = schedule.kind == GEMM
+        flop = schedule.flop[gemms]
+        for (m, n, k), part in zip(
+            schedule.details.multiplied[gemms].tolist(), flop / flop.sum(), strict=True
+        ):
             share[m, n, k] += part
     return share
 

@@ -127,7 +127,7 @@ def main(
     output.mkdir(parents=True, exist_ok=True)
     random.seed(seed)
     noise = Noise.delays(delay, draws=draws, seed=seed)
-    sizes = {name: tuple(x // scale for x in of) for name, of in SHAPES.items()}
+    sizes = {name: tuple(x // scale for x in shape) for name, shape in SHAPES.items()}
     machine, executor = umm.machine("localhost"), MpiExecutor(2)
     every = list(points(machine, 2, "float32", tuple(sizes), shapes=sizes))
     cases = [Case(point) for point in random.sample(every, layouts)]

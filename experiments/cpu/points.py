@@ -69,8 +69,8 @@ class Point:
     @property
     def times(self) -> Floats:
         """What each of these takes at the usual pace, in seconds; of too few, those disturbed least."""
-        own = self.undisturbed if len(self.undisturbed) >= LEAST else undisturbed(self.runs, self.best)
-        return np.array([run.at(self.usual).seconds for run in own])
+        runs = self.undisturbed if len(self.undisturbed) >= LEAST else undisturbed(self.runs, self.best)
+        return np.array([run.at(self.usual).seconds for run in runs])
 
     @property
     def time(self) -> float:

@@ -113,7 +113,7 @@ def report(rows: list[dict[str, Any]]) -> str:
         line = f"{x['m']:>6}{x['n']:>6}{x['k']:>6}  {x['delay']:<16}"
         if x["differs"]:
             predicted, measured = (
-                1 - there / here for here, there in (x["predicted_p95_s"], x["measured_p95_s"])
+                1 - best / chosen for chosen, best in (x["predicted_p95_s"], x["measured_p95_s"])
             )
             won += measured > 0
             line += f"{predicted:>20.1%}{measured:>10.1%}"

@@ -86,10 +86,13 @@ def main(
 
 def report(results: Sequence[Point], machine: Machine) -> None:
     """Print the agreement for each shape and over all, of layouts that ran undisturbed often enough."""
-    runs, own = sum(len(point.runs) for point in results), sum(len(point.undisturbed) for point in results)
+    runs, counted = (
+        sum(len(point.runs) for point in results),
+        sum(len(point.undisturbed) for point in results),
+    )
     click.echo(
         f"{machine.description}; {blas_libraries()[0]['kernel']} kernels\n"
-        f"{len(results)} layouts, {runs} runs, of which {own} count: "
+        f"{len(results)} layouts, {runs} runs, of which {counted} count: "
         "they had their cores to themselves, at their best pace"
     )
     click.echo(

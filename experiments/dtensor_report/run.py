@@ -90,20 +90,20 @@ def _shapes() -> Iterator[Entry]:
         "the printed numbers are of the other rule; both are there by name",
     )
     full = Layout.parse("row@3", (10, 4), 3)
-    held = [sum(full.tile_shape(x)[0] for x in full.tiles_of(rank)) for rank in range(3)]
+    rows = [sum(full.tile_shape(x)[0] for x in full.tiles_of(rank)) for rank in range(3)]
     yield reproduced(
         "a tensor is replicated, with the whole shape on every rank, or sharded along one dimension",
         result["where"],
-        f"`row@3`, DTensor's Replicate: {', '.join(map(str, held))} of 10 rows; `row` is Shard(0), "
+        f"`row@3`, DTensor's Replicate: {', '.join(map(str, rows))} of 10 rows; `row` is Shard(0), "
         "`col` Shard(1)",
-        held == [10] * 3 and str(Layout.parse("col", (10, 4), 3).to_dtensor()) == "dtensor:mesh=3;Shard(1)",
+        rows == [10] * 3 and str(Layout.parse("col", (10, 4), 3).to_dtensor()) == "dtensor:mesh=3;Shard(1)",
     )
 
 
 def _patterns(rows: list[Row]) -> Iterator[Entry]:
-    of = {row["pattern"]: row for row in rows}
+    by_pattern = {row["pattern"]: row for row in rows}
     right = {name: "exact" if _is_right(name) else "wrong" for name in PATTERNS}
-    column, row = of["column-parallel"], of["row-parallel"]
+    column, row = by_pattern["column-parallel"], by_pattern["row-parallel"]
     yield reproduced(
         "column-parallel needs no communication and gives Shard(1)",
         SAID["patterns"]["where"],

@@ -152,7 +152,7 @@ def measured(
         operands.clear()
         operands[key] = random_inputs(chain)
     traces = executor.runs(schedule, operands[key], repeat=RUNS, result=False)[1:]
-    best, worst = (of(traces, key=lambda x: x.makespan_s) for of in (min, max))
+    best, worst = (pick(traces, key=lambda x: x.makespan_s) for pick in (min, max))
     point = replace(point, measured_s=best.makespan_s, spread_s=worst.makespan_s - best.makespan_s)
     return predicted(replace(point, **parts("measured", best)), schedule)
 

@@ -160,9 +160,9 @@ def short() -> Iterator[Callable[[], Case]]:
         x, turn = operand((m, k), torch.float8_e4m3fn), iter(range(10**9))
         kind = torch.nn.functional.ScalingType
         if scaled == "block":
-            of = torch.ones((k // 128, m), device="cuda").t()
+            factors = torch.ones((k // 128, m), device="cuda").t()
         else:
-            of = torch.ones((m, 1) if scaled == "row" else (), device="cuda")
+            factors = torch.ones((m, 1) if scaled == "row" else (), device="cuda")
 
         def call() -> Any:
             w, scale = weights[next(turn) % len(weights)]
@@ -170,13 +170,13 @@ def short() -> Iterator[Callable[[], Case]]:
                 return torch.nn.functional.scaled_mm(
                     x,
                     w.t(),
-                    of,
+                    factors,
                     kind.BlockWise1x128,
                     scale,
                     kind.BlockWise128x128,
                     output_dtype=torch.bfloat16,
                 )
-            return torch._scaled_mm(x, w.t(), of, scale, out_dtype=torch.bfloat16, use_fast_accum=True)
+            return torch._scaled_mm(x, w.t(), factors, scale, out_dtype=torch.bfloat16, use_fast_accum=True)
 
         return (f"short {scaled}", 1, m, n, k, "f8e4m3fnxf8e4m3fn->bf16"), call
 
@@ -201,10 +201,10 @@ def attention() -> Iterator[Callable[[], Case]]:
     import torch
     from torch.nn.attention import SDPBackend, sdpa_kernel
 
-    def case(tokens: int, backend: str, backward: bool, of: tuple[int, int] = (32, 8)) -> Case:
+    def case(tokens: int, backend: str, backward: bool, counts: tuple[int, int] = (32, 8)) -> Case:
         q, k, v = (
             operand((1, heads, tokens, 128), torch.bfloat16).requires_grad_(backward)
-            for heads in (*of, of[1])
+            for heads in (*counts, counts[1])
         )
 
         def forward() -> Any:
@@ -214,7 +214,7 @@ def attention() -> Iterator[Callable[[], Case]]:
                 )
 
         kind = f"attention {backend.lower()} {'backward' if backward else 'forward'}"
-        name = (kind, 1, tokens, of[0], 128, "bf16")
+        name = (kind, 1, tokens, counts[0], 128, "bf16")
         if not backward:
             return name, forward
         out = forward()
@@ -225,10 +225,10 @@ def attention() -> Iterator[Callable[[], Case]]:
         for tokens in (512, 1024, 2048, 4096, 8192, 16384):
             for backward in (False, True):
                 yield lambda t=tokens, b=backend, w=backward: case(t, b, w)  # type: ignore[misc]
-    for of in ((4, 1), (8, 1), (8, 2), (16, 2), (16, 4)):
+    for counts in ((4, 1), (8, 1), (8, 2), (16, 2), (16, 4)):
         for tokens in (1024, 2048, 4096, 8192, 16384, 32768):
             for backward in (False, True):
-                yield lambda t=tokens, w=backward, o=of: case(t, "CUDNN_ATTENTION", w, o)  # type: ignore[misc]
+                yield lambda t=tokens, w=backward, o=counts: case(t, "CUDNN_ATTENTION", w, o)  # type: ignore[misc]
 
 
 def norms() -> Iterator[Callable[[], Case]]:

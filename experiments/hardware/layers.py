@@ -163,8 +163,8 @@ def predicted(layer: Layer, machine: str) -> Layer:
         weights="fp8" if layer.weights else "",
         **sizes,
     )
-    of = umm.machine(machine)
-    schedule = umm.schedule(chain.laid_out("megatron", layer.share), of)
+    target = umm.machine(machine)
+    schedule = umm.schedule(chain.laid_out("megatron", layer.share), target)
     trace, fn = umm.run(schedule, executor="sim"), schedule.details.fn
     took = dict.fromkeys(PARTS, 0.0)
     for row in (schedule.rank == 0).nonzero()[0].tolist():
@@ -263,10 +263,10 @@ def multiplied(x: Any, w: Any, scaled: str) -> Any:
         )  # fmt: skip
     tokens, cols = x.shape
     x = functional.pad(x, (0, 0, 0, -tokens % 4)).view(-1, cols // 128, 128).float()
-    of = x.abs().amax(-1, keepdim=True).clamp(min=1e-12) / 448
+    amax = x.abs().amax(-1, keepdim=True).clamp(min=1e-12) / 448
     kind = functional.ScalingType
     y = functional.scaled_mm(
-        (x / of).to(short.dtype).view(-1, cols), short.t(), of.view(-1, cols // 128).t().contiguous().t(),
+        (x / amax).to(short.dtype).view(-1, cols), short.t(), amax.view(-1, cols // 128).t().contiguous().t(),
         kind.BlockWise1x128, scale, kind.BlockWise128x128, output_dtype=torch.bfloat16,
     )  # fmt: skip
     return y[:tokens]
@@ -379,10 +379,10 @@ def graph(call: Callable[[], object]) -> Callable[[], object]:
         for _ in range(3):
             call()
     torch.cuda.synchronize()
-    held = torch.cuda.CUDAGraph()
-    with torch.cuda.graph(held):
+    recorded = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(recorded):
         call()
-    return cast(Callable[[], object], held.replay)
+    return cast(Callable[[], object], recorded.replay)
 
 
 def measured(layer: Layer, call: Callable[[], object]) -> Layer:

@@ -200,11 +200,14 @@ def summary(
     largest = str(max(map(int, raw["kernel"]["copy"])))
     return {
         "accumulate_share_of_copy": {
-            way: {blocks: of["copy"][largest] / times[largest] for blocks, times in of["accumulate"].items()}
-            for way, of in raw.items()
+            way: {
+                blocks: figures["copy"][largest] / times[largest]
+                for blocks, times in figures["accumulate"].items()
+            }
+            for way, figures in raw.items()
         },
-        "interference": {way: of["interference"] for way, of in raw.items()},
-        "excluded": {way: of["excluded"] for way, of in raw.items()},
+        "interference": {way: figures["interference"] for way, figures in raw.items()},
+        "excluded": {way: figures["excluded"] for way, figures in raw.items()},
         "sets": sets(
             points,
             lambda name, m, dtype, ranks: one_call(

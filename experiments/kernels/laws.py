@@ -49,7 +49,7 @@ def tables(folder: Path, system: str) -> dict[str, pd.DataFrame]:
 
 def fitted(rows: Mapping[str, pd.DataFrame], machine: Machine) -> Laws:
     """Return the laws of a device from its rows."""
-    gemm, nccl, own = rows["gemm"], rows["nccl"], rows["custom_allreduce"]
+    gemm, nccl, custom = rows["gemm"], rows["nccl"], rows["custom_allreduce"]
     versions = {"nccl": nccl.library.iloc[0].removeprefix("nccl ")}
     laws: dict[tuple[str, str], Law] = {}
     for engine in ENGINES:
@@ -68,8 +68,8 @@ def fitted(rows: Mapping[str, pd.DataFrame], machine: Machine) -> Laws:
     all_reduce = next(x for x in of_library if x.what == "all-reduce")
     kernels = {}
     for engine, source in OWN_ALL_REDUCES.items():
-        some = timed(own[own.kernel_source == source], machine)
-        eager = timed(own[own.kernel_source == source.replace("graph", "eager")], machine)
+        some = timed(custom[custom.kernel_source == source], machine)
+        eager = timed(custom[custom.kernel_source == source.replace("graph", "eager")], machine)
         issue = allreduces.issued(eager) if source.endswith("graph") else None
         kernels[engine] = replace(allreduces.fitted(some, all_reduce.seconds(some)), issue=issue)
     return Laws(versions, laws, hosted(gemm), of_library, kernels)

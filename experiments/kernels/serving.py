@@ -47,13 +47,13 @@ def fits(
         every = every[(every.system == system) & ~every.op_name.isin(MODULES)]
         for library, some in every.groupby("library"):
             engine, _, version = str(library).partition(" ")
-            what, _, of = name.partition("_")
+            what, _, variant = name.partition("_")
             if (system, engine, name) == MISLABELLED:
                 some = some[some.num_heads == some.num_key_value_heads]
             if kind == "experts":
                 fitted = experts.tables(experts.rows_of(some), device)
             else:
-                latent = of == "mla"
+                latent = variant == "mla"
                 fitted = attention.tables(attention.rows_of(some, what, latent), what, latent, device)
             for about, fit in fitted:
                 yield kind, engine, version, about, fit

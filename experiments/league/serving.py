@@ -50,14 +50,18 @@ def games(folder: Path) -> Iterator[Game]:
     for table, kind in KINDS.items():
         every = pd.read_parquet(folder / f"{table}.parquet")
         every = every[~every.op_name.isin(MODULES)]
-        what, _, of = table.partition("_")
+        what, _, variant = table.partition("_")
         for (system, library), some in every.groupby(["system", "library"]):
             try:
                 machine = with_settings(shipped(SYSTEMS[system]), {"kernels": library.partition(" ")[0]})
             except (KeyError, MachineError):
                 continue
-            rows = experts.rows_of(some) if kind == "experts" else attention.rows_of(some, what, of == "mla")
-            rows["latent"] = of == "mla"
+            rows = (
+                experts.rows_of(some)
+                if kind == "experts"
+                else attention.rows_of(some, what, variant == "mla")
+            )
+            rows["latent"] = variant == "mla"
             judges = left_out(rows)
             tabled = _with_table(machine, some[~np.asarray(judges)])
             yield Game(f"{system} {library} {table}", machine, tabled, kind, rows[judges])

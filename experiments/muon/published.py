@@ -85,9 +85,9 @@ def resident() -> Iterator[Seconds]:
     """Yield weights that live with their owners, and those that every rank gathers."""
     for name in STAND_INS:
         every = matrices(find_model(name))
-        own = plan(every, "fsdp8", costs("h100-8", resident=True), only=OWNERS).rows[-1]
+        owned = plan(every, "fsdp8", costs("h100-8", resident=True), only=OWNERS).rows[-1]
         copies = plan(every, "fsdp8", costs("h100-8"), only=DUPLICATED).rows[-1]
-        yield {"owned, moved": own.moved, "gathered, moved": copies.moved}
+        yield {"owned, moved": owned.moved, "gathered, moved": copies.moved}
 
 
 def on_grams() -> Iterator[Seconds]:

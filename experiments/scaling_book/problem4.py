@@ -44,10 +44,10 @@ def performed(point: Point) -> dict[str, float]:
     """Return the seconds of the collective and of a chip's multiply on a ring of four chips."""
     machine = shipped(MACHINE)
     if point.strategy == GATHER:
-        moved, own = ("all-gather", BF16 * D * F), (point.size, F, D)
+        moved, local = ("all-gather", BF16 * D * F), (point.size, F, D)
     else:
-        moved, own = ("all-reduce", BF16 * B * F), (B, F, point.size // CHIPS)
-    m, n, k = own
+        moved, local = ("all-reduce", BF16 * B * F), (B, F, point.size // CHIPS)
+    m, n, k = local
     return {
         "communicate_s": round_a_ring(machine, *moved),
         "compute_s": gemm(machine, "bfloat16", m, n, k),
@@ -106,21 +106,21 @@ def figure(rows: list[Row]) -> "go.Figure":
     names = {GATHER: f"B, with D = {D} and F = {F}", SUM: f"D, with B = {B} and F = {F}"}
     for number, (strategy, limit) in enumerate(limits().items()):
         end = str(number + 1) if number else ""
-        on = {"type": "scatter", "xaxis": f"x{end}", "yaxis": f"y{end}", "showlegend": not number}
-        own = [row for row in rows if row["strategy"] == strategy]
-        sizes = [row["size"] for row in own]
+        style = {"type": "scatter", "xaxis": f"x{end}", "yaxis": f"y{end}", "showlegend": not number}
+        points = [row for row in rows if row["strategy"] == strategy]
+        sizes = [row["size"] for row in points]
         for name, key, colour, symbol in (
             ("communicate", "communicate_s", ORANGE, "square"),
             ("compute", "compute_s", BLUE, "circle"),
         ):
-            times = [float(f"{1e3 * row[key]:.5g}") for row in own]
+            times = [float(f"{1e3 * row[key]:.5g}") for row in points]
             marks = {"symbol": symbol, "size": 8, "color": colour}
             data.append(
-                on | {"name": name, "x": sizes, "y": times, "marker": marks, "line": {"color": colour}}
+                style | {"name": name, "x": sizes, "y": times, "marker": marks, "line": {"color": colour}}
             )
         line = {"color": BLACK, "dash": "dot"}
         result = {"name": "published: bound by compute from here on", "mode": "lines", "line": line}
-        data.append(on | result | {"x": [round(limit, 1)] * 2, "y": [0.01, 100]})
+        data.append(style | result | {"x": [round(limit, 1)] * 2, "y": [0.01, 100]})
         left = 0.56 * number
         axes[f"xaxis{end}"] = {
             "type": "log", "domain": [left, left + 0.44], "anchor": f"y{end}", "tickangle": 0,

@@ -77,8 +77,8 @@ def rows(size: str, jobs: int | None) -> list[Row]:
 
 def entries(rows: list[Row]) -> Iterator[Entry]:
     """Yield what each pattern costs beside what is printed."""
-    of = {(row["pattern"], row["way"]): row for row in rows}
-    gather, summed, line = of[1, GATHER], of[1, REDUCE], of[1, LINE]
+    by_way = {(row["pattern"], row["way"]): row for row in rows}
+    gather, summed, line = by_way[1, GATHER], by_way[1, REDUCE], by_way[1, LINE]
     yield refuted(
         f"pattern 1, {SAID['pattern1']}",
         SAID["where"],
@@ -91,7 +91,7 @@ def entries(rows: list[Row]) -> Iterator[Entry]:
         "every chip needs all of B: gathering costs 2JK/W, reducing the output 4IK/(X·W)",
         "fabric.bandwidth",
     )
-    gather = of[2, GATHER]
+    gather = by_way[2, GATHER]
     yield refuted(
         f"pattern 2, {SAID['pattern2']}",
         SAID["where"],

@@ -102,9 +102,9 @@ def figure(rows: list[Row]) -> "go.Figure":
     )
     panels = [
         Panel(
-            title, groups, [Bars("simulated", BLUE, [row[key] * unit for row in rows], said)], digits=digits
+            title, groups, [Bars("simulated", BLUE, [row[key] * unit for row in rows], label)], digits=digits
         )
-        for title, key, unit, said, digits in columns
+        for title, key, unit, label, digits in columns
     ]
     title = f"Problem 7: weights fused first, or one multiply after the other, {TOKENS} rows on 2x2 TPU v5e"
     return bars(title, panels, published=f"limit of {SAID['limit_mb']} MB")

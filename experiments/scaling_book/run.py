@@ -145,10 +145,10 @@ def problem10(rings: list[Row]) -> Iterator[Entry]:
 
 def ratios(rings: list[Row], directions: int) -> dict[int, float]:
     """Return the seconds of an all-to-all over those of an all-gather by the number of chips."""
-    of = {
+    seconds = {
         (row["machine"], row["what"]): row["seconds"] for row in rings if row["directions"] == directions
     }  # fmt: skip
-    return {x: of[f"ring-{x}", "all-to-all"] / of[f"ring-{x}", "all-gather"] for x in RINGS}
+    return {x: seconds[f"ring-{x}", "all-to-all"] / seconds[f"ring-{x}", "all-gather"] for x in RINGS}
 
 
 def _machines() -> Entry:
@@ -169,11 +169,11 @@ def primitives_figure(rows: list[Row]) -> "go.Figure":
     )
     data = []
     for what, (colour, symbol) in looks.items():
-        own = [row for row in rows if row["what"] == what]
+        part = [row for row in rows if row["what"] == what]
         data.append(
             {
-                "type": "scatter", "mode": "lines+markers", "name": what, "x": [row["nbytes"] for row in own],
-                "y": [row["times_v_w"] for row in own],
+                "type": "scatter", "mode": "lines+markers", "name": what,
+                "x": [row["nbytes"] for row in part], "y": [row["times_v_w"] for row in part],
                 "line": {"color": colour, "dash": "dash" if what == "reduce-scatter" else "solid"},
                 "marker": {"symbol": symbol, "size": 8},
             }

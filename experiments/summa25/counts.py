@@ -108,8 +108,8 @@ def _summa(what: str) -> bool:
     build = Builder(
         "summa", Chain("one", tensors, (Multiply("C", "A", "B", trans=trans),), 6), shipped("h100-8")
     )
-    on = plane(build, "A", Panels())
-    {"AB": on.multiply, "ABᵀ": on.multiply_bt, "AᵀB": on.multiply_at}[what]("C", "A", "B")
+    writer = plane(build, "A", Panels())
+    {"AB": writer.multiply, "ABᵀ": writer.multiply_bt, "AᵀB": writer.multiply_at}[what]("C", "A", "B")
     random = np.random.default_rng(7)
     given = {x: random.integers(-9, 9, roles[x][0]).astype(np.float64) for x in "AB"}
     a, b = (given[x].T if x.lower() in trans else given[x] for x in "AB")

@@ -127,10 +127,10 @@ def _weak(weak: list[Row]) -> Iterator[Entry]:
     for way in WAYS:
         spreads, theirs = {}, {}
         for q in (2, 4):
-            own = [row[way] for row in weak if row["q"] == q]
-            spreads[q] = max(own) / min(own)
-            there = [x for (rows, _, _), x in zip(result["shape"], result[way], strict=True) if rows == q]
-            theirs[q] = max(there) / min(there)
+            seconds = [row[way] for row in weak if row["q"] == q]
+            spreads[q] = max(seconds) / min(seconds)
+            published = [x for (rows, _, _), x in zip(result["shape"], result[way], strict=True) if rows == q]
+            theirs[q] = max(published) / min(published)
         yield reproduced(
             f"weak scaling is flat in d, {way.removesuffix('_s')}: {_list(result[way][1:3])} s at q = 2, "
             f"{_list(result[way][3:6])} s at q = 4",

@@ -187,18 +187,18 @@ def _of_log(machine: Machine, what: str, nbytes: int, settings: dict[str, str], 
 
 def small() -> Iterator[Row]:
     """All-reduces of decoding, by algorithm."""
-    for key, of in SMALL.items():
+    for key, table in SMALL.items():
         for name, times in SAID["small_all_reduces_ms"][key].items():
-            for size, milli in zip(of.sizes, times, strict=True):
+            for size, milli in zip(table.sizes, times, strict=True):
                 nbytes, nccl, b300 = int(size * MiB), name == "library", "b300" in key
                 way = name.partition(" by ")[0]
                 device = next((x for part, x in DEVICES.items() if part in key), "H100")
-                predict = partial(library, what="all-reduce", nbytes=nbytes, ranks=of.ranks, algorithm=way)
-                machine = RACK if nccl and b300 else of.machine
+                predict = partial(library, what="all-reduce", nbytes=nbytes, ranks=table.ranks, algorithm=way)
+                machine = RACK if nccl and b300 else table.machine
                 yield Row(
-                    _small(name, of.ranks, device), f"{size:g} MiB, {of.source}", machine, predict,
-                    milli * 1e-3, of.source, name in of.fitted,
-                    (machine, "all-reduce" if nccl else name, 1, of.ranks, nbytes), 0.2,
+                    _small(name, table.ranks, device), f"{size:g} MiB, {table.source}", machine, predict,
+                    milli * 1e-3, table.source, name in table.fitted,
+                    (machine, "all-reduce" if nccl else name, 1, table.ranks, nbytes), 0.2,
                 )  # fmt: skip
     in_graph = dict(SAID["small_all_reduces_us"])
     source = in_graph.pop("where")

@@ -44,10 +44,10 @@ def figure(result: list[Judged], within: float) -> "go.Figure":
     data += [
         {
             "type": "scatter", "mode": "markers", "name": name,
-            "x": [round(100 * x.error, 2) for x in own], "y": [groups.index(_of(x)) for x in own],
+            "x": [round(100 * x.error, 2) for x in points], "y": [groups.index(_of(x)) for x in points],
             "marker": {"color": colour, "symbol": symbol, "size": 8},
         }
-        for own, (name, colour, symbol) in zip(marked, LOOKS, strict=True)
+        for points, (name, colour, symbol) in zip(marked, LOOKS, strict=True)
     ]  # fmt: skip
     counts = [sum(_of(x) == group for x in result) for group in groups]
     names = [f"{group} ({count})" for group, count in zip(groups, counts, strict=True)]

@@ -32,14 +32,14 @@ class Pick(NamedTuple):
 
 def picks() -> Iterator[Pick]:
     """Yield what is picked at each size of each table that has several ways; two-shot kernels are one way."""
-    for key, of in SMALL.items():
+    for key, table in SMALL.items():
         measured: dict[str, list[float]] = {}
         for name, times in SAID["small_all_reduces_ms"][key].items():
             way = name.partition(" by ")[0]
             measured[way] = [min(x) for x in zip(times, measured.get(way, times), strict=True)]
         if len(measured) == 1:
             continue
-        for i, size in enumerate(of.sizes):
+        for i, size in enumerate(table.sizes):
             took = {way: times[i] for way, times in measured.items()}
             predicted = {way: _seconds(key, way, size) for way in took}
             picked, best = min(predicted, key=predicted.__getitem__), min(took, key=took.__getitem__)
@@ -47,9 +47,9 @@ def picks() -> Iterator[Pick]:
 
 
 def _seconds(key: str, way: str, size: float) -> float:
-    of = SMALL[key]
-    machine = RACK if way == "library" and "b300" in key else of.machine
-    return library(shipped(machine), "all-reduce", int(size * MiB), of.ranks, way)
+    table = SMALL[key]
+    machine = RACK if way == "library" and "b300" in key else table.machine
+    return library(shipped(machine), "all-reduce", int(size * MiB), table.ranks, way)
 
 
 def entries() -> Iterator[Entry]:
@@ -61,16 +61,16 @@ def entries() -> Iterator[Entry]:
         ("8 B300", ("eight_b300", "eight_b300_between")),
         ("2 B300", ("two_b300", "two_b300_between")),
     ):
-        own = [x for x in result if x.table in keys]
-        right = sum(x.regret <= RIGHT for x in own)
-        worst = max(own, key=lambda x: x.regret)
-        fitted = sum(bool(SMALL[x.table].fitted) for x in own)
+        rows = [x for x in result if x.table in keys]
+        right = sum(x.regret <= RIGHT for x in rows)
+        worst = max(rows, key=lambda x: x.regret)
+        fitted = sum(bool(SMALL[x.table].fitted) for x in rows)
         yield reproduced(
             f"which all-reduce is fastest on {title}: one-shot, two-shot, in the switch or NCCL, by size",
             ", ".join(dict.fromkeys(SMALL[key].source for key in keys)),
-            f"right or within {100 * RIGHT:g} % of the fastest at {right} of {len(own)} sizes; at worst "
+            f"right or within {100 * RIGHT:g} % of the fastest at {right} of {len(rows)} sizes; at worst "
             f"{100 * worst.regret:.0f} % longer ({worst.picked} for {worst.best} at {worst.size:g} MiB); "
             f"kernels were fitted at {fitted}",
-            right >= 0.9 * len(own),
+            right >= 0.9 * len(rows),
             f"`{SMALL[keys[0]].machine}`",
         )

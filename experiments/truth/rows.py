@@ -61,8 +61,8 @@ def gemms() -> Iterator[Row]:
     source = result.pop("where").partition(":")[0]
     for dtype, sizes in result.items():
         for s, rate in ((int(size), rate) for size, rate in sizes.items()):
-            machine, of = ("h100-8:tf32", "float32") if dtype == "tf32" else ("h100-8", dtype)
-            predict = partial(gemm, dtype=of, m=s, n=s, k=s)
+            machine, types = ("h100-8:tf32", "float32") if dtype == "tf32" else ("h100-8", dtype)
+            predict = partial(gemm, dtype=types, m=s, n=s, k=s)
             seconds = 2.0 * s**3 / (rate * 1e12)
             yield Row(f"cuBLAS, {dtype}", f"{s} cubed", machine, predict, seconds, source)
     with (Path(__file__).parent / "gemms.csv").open(encoding="utf-8") as file:
@@ -94,8 +94,8 @@ def flux() -> Iterator[Row]:
     source = output.pop("where").partition(":")[0]
     for machine, what, times in ((x, y, output[x][y]) for x in output for y in output[x]):
         n, k = SIZES["MLP-1"] if what == "all-gather" else SIZES["MLP-2"]
-        own = (n // 8, k) if what == "all-gather" else (n, k // 8)
-        one = partial(gemm, dtype="bfloat16", m=4096, n=own[0], k=own[1])
+        local = (n // 8, k) if what == "all-gather" else (n, k // 8)
+        one = partial(gemm, dtype="bfloat16", m=4096, n=local[0], k=local[1])
         moved = partial(collective, what=what, nbytes=4096.0 * 12288 * 2, devices=8)
         kernel = partial(_by_hand, m=4096, n=n, k=k, what=what)
 
@@ -152,9 +152,9 @@ def gathers() -> Iterator[Row]:
     def beside(result: Machine) -> float:
         return product(result) + result.means["collective"].interference * gather(result)
 
-    def copied(found: Machine) -> float:
-        copies = 448 * MiB / found.bandwidth_matrix()[0, 1]
-        return product(found) + found.means["copy_engine"].interference * copies
+    def copied(machine: Machine) -> float:
+        copies = 448 * MiB / machine.bandwidth_matrix()[0, 1]
+        return product(machine) + machine.means["copy_engine"].interference * copies
 
     overlaps: dict[str, Predict] = {
         "one after the other": lambda outcome: product(outcome) + gather(outcome),

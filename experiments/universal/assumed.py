@@ -69,11 +69,11 @@ def rows(claims: Sequence[Claim], size: str, jobs: int | None = None) -> list[Ro
         rows = [row for each in every for row in checked(claims, *each, result)]
         keep(FILE, csv_text(rows), size)
         return rows
-    there = {(row["claim"], row["setting"]): row for row in read_csv(FILE)}
+    stored = {(row["claim"], row["setting"]): row for row in read_csv(FILE)}
     asked = [
         (x.name, setting) for machine, setting in every for x in claims if x.machine == machine and x.check
     ]
-    if list(there) != asked:
+    if list(stored) != asked:
         raise stale(FILE, "it has other statements or settings")
     some = [claim for claim in claims if f" {LAYER} " in claim.name]
     for machine in MACHINES:
@@ -81,9 +81,9 @@ def rows(claims: Sequence[Claim], size: str, jobs: int | None = None) -> list[Ro
         here = [x for x in points() if (x.machine, x.setting, x.layer) == (machine, setting, LAYER)]
         result = [plain({**asdict(x), **performed(x)}) for x in here]
         for row in checked(some, machine, setting, result):
-            if not alike(row, committed := there[row["claim"], setting]):
+            if not alike(row, committed := stored[row["claim"], setting]):
                 raise stale(FILE, f"{committed} is {row}")
-    return list(there.values())
+    return list(stored.values())
 
 
 def checked(claims: Iterable[Claim], machine: str, setting: str, result: Iterable[Row]) -> list[Row]:

@@ -267,12 +267,13 @@ def claims(pvc_spread: float) -> Iterator[Claim]:
     yield Claim(f"{two} (6)", slower, PVC, accumulate_is_slower, given="devices.accumulate_efficiency")
 
     def smaller(curves: Curves) -> Checked:
-        own = spreads(curves)
-        each = ", ".join(f"{x:.2f}" for x in own)
+        values = spreads(curves)
+        each = ", ".join(f"{x:.2f}" for x in values)
+        average = mean(values)
         figures = (
-            f"slowest over fastest {mean(own):.2f} in the mean over batches ({each}), on PVC {pvc_spread:.2f}"
+            f"slowest over fastest {average:.2f} in the mean over batches ({each}), on PVC {pvc_spread:.2f}"
         )
-        return margin(pvc_spread / mean(own) - 1, figures)
+        return margin(pvc_spread / average - 1, figures)
 
     yield Claim("H100 MLP-1 (1)", "layouts differ less than on PVC", H100, smaller)
     small = two_are_best("MLP-1", "Column", "Inner", smallest=True)

@@ -33,13 +33,13 @@ def _dtensor(curves: Curves, peak: float) -> Entry:
     texts, worst = [], 0.0
     mlp1 = [100 * x / peak for each in rates("MLP-1").values() for x in each]
     for layer in SIZES:
-        own = []
+        errors = []
         for name in ("Row", "Column"):
             for m, rate in zip(BATCHES, rates(layer)[name.lower()[:3]], strict=True):
                 seconds = curves.peer(layer, m, f"DTensor-{name}") or 0.0
-                own.append(abs(curves.percent(layer, m, seconds) / (100 * rate / peak) - 1))
-        worst = max(worst, *own)
-        texts.append(f"{layer} off {100 * mean(own):.1f} % in the mean, {100 * max(own):.1f} % at most")
+                errors.append(abs(curves.percent(layer, m, seconds) / (100 * rate / peak) - 1))
+        worst = max(worst, *errors)
+        texts.append(f"{layer} off {100 * mean(errors):.1f} % in the mean, {100 * max(errors):.1f} % at most")
     return reproduced(
         f"measured on 8 H100: DTensor {min(mlp1):.1f} to {max(mlp1):.1f} % of peak in MLP-1, m = 1K to 8K",
         WHERE,

@@ -90,9 +90,9 @@ def figure(rows: list[Row]) -> "go.Figure":
     """Return for each primitive how many matrices it is right for, by replication factor."""
     columns = {"primitive": list(PRIMITIVES), "what it does": list(PRIMITIVES.values())}
     for c in FACTORS:
-        own = [row for row in rows if row["replicas"] == c]
+        layouts = [row for row in rows if row["replicas"] == c]
         columns[f"c = {c}"] = [
-            f"{sum(row[name] == RANKS for row in own)} of {len(own)}" for name in PRIMITIVES
+            f"{sum(row[name] == RANKS for row in layouts)} of {len(layouts)}" for name in PRIMITIVES
         ]
     title = f"Table 1: matrices on {RANKS} ranks for which each primitive does what NumPy does"
     return table(title, columns, (140, 340, 65, 65, 65, 65))
@@ -151,8 +151,8 @@ def _program(point: Point) -> Callable[[NumpyTransport], dict[str, bool]]:
 
 def _grid(point: Point) -> tuple[int, int]:
     """Return the tile grid that a layout's text asks for."""
-    own, kind = RANKS // point.replicas, point.layout.partition(":")[0]
+    ranks, kind = RANKS // point.replicas, point.layout.partition(":")[0]
     return {
-        "row": (own, 1), "col": (1, own), "2d": GRIDS[own], "edges": (2, 1),
+        "row": (ranks, 1), "col": (1, ranks), "2d": GRIDS[ranks], "edges": (2, 1),
         "cyclic": (-(-point.rows // 3), -(-point.cols // 4)),
     }[kind]  # fmt: skip

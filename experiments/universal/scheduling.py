@@ -124,9 +124,9 @@ def groups(frame: pd.DataFrame) -> dict[str, pd.DataFrame]:
             result[f"{name}, best layout"] = all_of_it.nsmallest(1, "async_best_s")
         for word, part in all_of_it.groupby(all_of_it["uneven"].map({False: "even", True: "uneven"})):
             result[f"{name}, {word}"] = part
-            once = part[part["got_again"] < 1.001]
-            if len(once):
-                result[f"{name}, {word}, nothing got again"] = once
+            single = part[part["got_again"] < 1.001]
+            if len(single):
+                result[f"{name}, {word}, nothing got again"] = single
     return result
 
 

@@ -154,13 +154,13 @@ def _race() -> Entry:
     problem = umm.Problem(m=96, n=96, k=96, a="col", b="row", c="row", ranks=8)
     schedule = umm.schedule(problem, shipped("h100-8"), stationary="B")
     adds = schedule.kind == ACCUMULATE
-    own = adds & (schedule.src == schedule.dst)
+    local = adds & (schedule.src == schedule.dst)
     # A local GEMM writes what it updates in place: it is not atomic, as an accumulate is.
-    in_place = races(replace(schedule, kind=np.where(own, GEMM, schedule.kind)))
+    in_place = races(replace(schedule, kind=np.where(local, GEMM, schedule.kind)))
     return refuted(
         "a local tile of C is updated in place by the local GEMM",
         "section 4.2",
-        f"col × row → row, stationary B, 8 ranks: {own.sum()} of {adds.sum()} updates are of a rank's own "
+        f"col × row → row, stationary B, 8 ranks: {local.sum()} of {adds.sum()} updates are of a rank's own "
         f"tile; in place by its GEMM they leave {len(in_place)} races, by accumulate {len(races(schedule))}",
         bool(in_place) and not races(schedule),
         "others accumulate into the same tile at the same time; it takes its owner's part by accumulate too",

@@ -72,7 +72,7 @@ def _problems() -> Iterator[tuple[umm.Problem, str]]:
 
 def _op_lists() -> Iterator[Entry]:
     """Coverage of the m×k×n space and the product, over a sample of all layouts."""
-    random, once, right, tried, split = np.random.default_rng(4), 0, 0, 0, 0
+    random, covered, right, tried, split = np.random.default_rng(4), 0, 0, 0, 0
     for problem, x in _problems():
         ops = op_list(problem, x)
         done = np.zeros((problem.m, problem.n, problem.k), dtype=int)
@@ -81,16 +81,16 @@ def _op_lists() -> Iterator[Entry]:
         operands = tuple(random.integers(-9, 9, problem.shape(y)).astype(np.float64) for y in "AB")
         schedule = umm.schedule(problem, shipped("localhost"), stationary=x, final="reduce")
         product_ = NumpyExecutor().run(schedule, operands).result
-        tried, once = tried + 1, once + bool((done == 1).all())
+        tried, covered = tried + 1, covered + bool((done == 1).all())
         right += bool(np.array_equal(product_, operands[0] @ operands[1]))
         split += _even(problem, x, ops)
     yield reproduced(
         "Algorithms 1 and 2, and stationary A: the ops cover m×k×n once, and C = AB for every partition, "
         "replication factor and stationary matrix",
         "section 4.1, algorithms 1 and 2",
-        f"{once} of {tried} cover it once, {right} products are exact: a sample of {{row, col, 2d}}³ × "
+        f"{covered} of {tried} cover it once, {right} products are exact: a sample of {{row, col, 2d}}³ × "
         "{1, 2, 3, 6}³ × {A, B, C}, misaligned tiles, primes, more ranks than rows",
-        once == right == tried,
+        covered == right == tried,
     )
     yield reproduced(
         "a replica of a replicated stationary matrix does 1/c of k (C), m (B) or n (A); a tile "

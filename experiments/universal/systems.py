@@ -48,10 +48,10 @@ def figure(rows: list[Row]) -> "go.Figure":
     """Return the table, a line for each machine file."""
     columns: dict[str, list[str]] = {"system": [], "machine file": []}
     for machine in LINKS:
-        own = [row for row in rows if row["machine"] == machine]
-        columns["system"].append(own[0]["system"])
+        points = [row for row in rows if row["machine"] == machine]
+        columns["system"].append(points[0]["system"])
         columns["machine file"].append(machine)
-        for row in own:
+        for row in points:
             same = row["here"] == row["published"]
             cell = row["here"] if same else f"{row['here']} (paper: {row['published']})"
             columns.setdefault(row["what"], []).append(cell)

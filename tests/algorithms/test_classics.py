@@ -395,8 +395,8 @@ def test_pdgemm_is_a_peer_of_block_cyclic_matrices_alone():
     assert not compares(replace(problem, c="row"))
     assert not compares(replace(problem, a="2d", b="2d", c="2d"))
     schedule = umm.schedule(problem, "h100-8", algorithm="scalapack")
-    once = umm.schedule(umm.Problem(m=128, n=128, k=64, ranks=1), "h100-8")
-    assert schedule.seconds[schedule.kind == GEMM].sum() == pytest.approx(4 * 4 * once.seconds.sum())
+    panel = umm.schedule(umm.Problem(m=128, n=128, k=64, ranks=1), "h100-8")
+    assert schedule.seconds[schedule.kind == GEMM].sum() == pytest.approx(4 * 4 * panel.seconds.sum())
     thin = replace(problem, k=64, a="cyclic:64x4:2x2", b="cyclic:4x64:2x2")
     schedule = umm.schedule(thin, "h100-8", algorithm="scalapack")
     assert np.sum(schedule.kind == GEMM) == 4 * 2  # PBLAS puts 32 of k together

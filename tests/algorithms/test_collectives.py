@@ -205,8 +205,8 @@ def in_place(machine, shape=(3, 5)):
 @pytest.mark.parametrize("subset", [(1, 4, 6), (7, 0, 3, 2), (5,)])
 def test_an_all_reduce_among_some_ranks_leaves_the_others_alone(way, subset):
     build = in_place(umm.machine("h100-8"))
-    held = whole(build)
-    ways()[way].writers["all-reduce"](Exchange(build, subset, held.__getitem__, held.__getitem__))
+    pieces = whole(build)
+    ways()[way].writers["all-reduce"](Exchange(build, subset, pieces.__getitem__, pieces.__getitem__))
     schedule = build.schedule()
     given_ = np.random.default_rng(0).integers(-8, 9, (8, 3, 5)).astype(float)
     expected = given_.copy()
@@ -236,10 +236,10 @@ def test_collectives_of_rows_and_columns_compose():
 def test_what_is_given_is_kept_where_running_sums_have_room_of_their_own(made, way):
     """Without room a rank takes temporaries for running sums: X is as before but at rank 1."""
     build = in_place(made("tiers", 4), (1, 8))
-    held = whole(build)
-    into = build.temporary(1, "X", *held[1][-2:])
-    way.writers["reduce"](Exchange(build, range(4), held.__getitem__, into))
-    build.get(into, held[1])
+    pieces = whole(build)
+    into = build.temporary(1, "X", *pieces[1][-2:])
+    way.writers["reduce"](Exchange(build, range(4), pieces.__getitem__, into))
+    build.get(into, pieces[1])
     given_ = np.random.default_rng(0).integers(-8, 9, (4, 1, 8)).astype(float)
     expected = given_.copy()
     expected[1] = given_.sum(axis=0)
@@ -377,9 +377,9 @@ def test_every_neighbour_in_the_ring_of_a_mesh_is_one_hop_away():
     machine = umm.machine("tpu-v5e-16")
     order, closed = ring_of(machine, tuple(range(16)), 16)
     assert closed
-    for here, there in zip(order, (*order[1:], order[0]), strict=True):
-        links = [machine.link_names[link] for link in machine.route(here, there)]
-        assert [name for name in links if "→" in name] == [f"g{here}→g{there}"]
+    for rank, after in zip(order, (*order[1:], order[0]), strict=True):
+        links = [machine.link_names[link] for link in machine.route(rank, after)]
+        assert [name for name in links if "→" in name] == [f"g{rank}→g{after}"]
 
 
 # Words and messages --------------------------------------------------------------------------------

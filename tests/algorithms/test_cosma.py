@@ -104,7 +104,8 @@ def test_overlapped_steps_have_room_for_two_and_get_while_they_multiply():
     native = ALGORITHM.native(umm.Problem(**size), **ALGORITHM.chosen(options))
     problem = umm.Problem(**size, **dict(zip("abc", native, strict=True)))
     serial, overlapped = (
-        umm.schedule(problem, "h100-8", algorithm="cosma", overlap=on, **options) for on in (False, True)
+        umm.schedule(problem, "h100-8", algorithm="cosma", overlap=overlap, **options)
+        for overlap in (False, True)
     )
     assert (serial.kind == GEMM).sum() == 8 * 4
     assert (serial.kind == GET).sum() == (overlapped.kind == GET).sum()
@@ -119,8 +120,8 @@ def test_overlapped_ranks_multiply_what_they_have_while_the_rest_comes():
     native = ALGORITHM.native(umm.Problem(**size), **ALGORITHM.chosen(options))
     problem = umm.Problem(**size, **dict(zip("abc", native, strict=True)))
     serial, overlapped = (
-        umm.run(umm.schedule(problem, "h100-8", algorithm="cosma", overlap=on, **options))
-        for on in (False, True)
+        umm.run(umm.schedule(problem, "h100-8", algorithm="cosma", overlap=overlap, **options))
+        for overlap in (False, True)
     )
     assert (overlapped.schedule.kind == GEMM).sum() == 8 * 4
     assert serial.schedule.pool_bytes.tolist() == overlapped.schedule.pool_bytes.tolist()

@@ -122,14 +122,14 @@ def test_lanes_and_rows_take_turns(problem, stationary, options):
     engines = len({name for name in schedule.lanes.names if name.startswith("copy_in")})
     adding = np.isin(schedule.kind, (ACCUMULATE, REDUCE))
     for rank in range(schedule.ranks):
-        own = schedule.rank == rank
-        got = own & (schedule.kind == GET)
+        local = schedule.rank == rank
+        got = local & (schedule.kind == GET)
         gets, of_b = names[got].tolist(), schedule.operand_tensors(0)[got]
         common = [f"copy_in.{f % engines}" for f in range(len(gets))]
         number = np.where(of_b, of_b.cumsum(), (1 - of_b).cumsum() - 1)
         apart = [f"copy_in.{f % engines}" for f in number]
         assert gets == common if options["granularity"] == "tile" else gets in (common, apart)
-        adds = names[own & adding].tolist()
+        adds = names[local & adding].tolist()
         assert adds == [f"accumulate.{f % options['max_accumulates']}" for f in range(len(adds))]
     direct = np.isin(schedule.kind, (GET, GEMM, ACCUMULATE))
     turns = list(zip(schedule.details.op[direct].tolist(), schedule.rank[direct].tolist(), strict=True))

@@ -61,8 +61,8 @@ def machines(tmp_path_factory):
     """Own device per rank; twelve on one; three to one with every measured table; caches; those by size."""
     folder = tmp_path_factory.mktemp("machines")
     texts = {"one.toml": ONE, "m.toml": MEASURED, "c.toml": CACHED, "s.toml": CACHED_BY_SIZE}
-    own = [umm.machine(write(folder, text, name)) for name, text in texts.items()]
-    return [umm.machine("pvc-12"), *own]
+    written = [umm.machine(write(folder, text, name)) for name, text in texts.items()]
+    return [umm.machine("pvc-12"), *written]
 
 
 def typed_problems():
@@ -113,10 +113,10 @@ def test_every_action_is_the_one_the_definition_gives(machines, problem, station
 
 def spelled_out(document):
     """The actions of a JSON form with temporaries in the place of their numbers, which say nothing."""
-    held = document["buffers"]
+    buffers = document["buffers"]
 
     def slice_(piece):
-        return piece if isinstance(piece[0], str) else [held[piece[0]], *piece[1:]]
+        return piece if isinstance(piece[0], str) else [buffers[piece[0]], *piece[1:]]
 
     return [
         row
@@ -184,8 +184,8 @@ def test_json_says_what_the_definition_says(machines, problem, stationary, optio
     assert result["problem"].pop("c_dtype", problem.c_dtype) == problem.c_dtype
     actions, expected = spelled_out(result), wanted.pop("actions")
     result.pop("actions")
-    held, wanted_held = (sorted(map(json.dumps, x.pop("buffers"))) for x in (result, wanted))
-    assert held == wanted_held
+    buffers, wanted_buffers = (sorted(map(json.dumps, x.pop("buffers"))) for x in (result, wanted))
+    assert buffers == wanted_buffers
     assert result == wanted
     assert [without_times(x) for x in actions] == [without_times(x) for x in expected]
     assert [list(x) for x in actions] == [list(x) for x in expected]  # the same keys in the same order

@@ -160,9 +160,9 @@ def test_an_all_reduce_completes_every_replica_and_a_scatter_a_part_of_each(text
     every = NumpyExecutor(replica=None).run(cut, (a, b)).result
     layout = problem.layout("C")
     for start, stop in zip(layout.row_edges[:-1], layout.row_edges[1:], strict=True):
-        for replica, held in enumerate(every):
+        for replica, matrix in enumerate(every):
             low, high = (start + (stop - start) * x // layout.replicas for x in (replica, replica + 1))
-            assert np.array_equal(held[low:high], (a @ b)[low:high])
+            assert np.array_equal(matrix[low:high], (a @ b)[low:high])
     assert not np.array_equal(every[0], a @ b)
 
 

@@ -52,9 +52,11 @@ def test_the_first_layer_of_megatron_moves_nothing_and_the_second_all_reduces():
 def test_megatron_and_sequence_take_as_long_for_an_mlp_but_sequence_holds_less():
     """An all-reduce is a reduce-scatter and an all-gather; at rest activations are an eighth."""
     both = {name: [on_its_layouts(name, size) for size in (MLP1, MLP2)] for name in ("megatron", "sequence")}
-    seconds = {name: sum(umm.run(x).makespan_s for x in found) for name, found in both.items()}
+    seconds = {name: sum(umm.run(x).makespan_s for x in schedules) for name, schedules in both.items()}
     assert seconds["sequence"] == pytest.approx(seconds["megatron"], rel=0.02)
-    at_rest = {name: found[0].problem.layout("A").elements_of_rank.max() for name, found in both.items()}
+    at_rest = {
+        name: schedules[0].problem.layout("A").elements_of_rank.max() for name, schedules in both.items()
+    }
     assert at_rest["megatron"] == 8 * at_rest["sequence"]
 
 

@@ -110,8 +110,8 @@ def test_thin_panels_are_put_together_until_a_gemm_hides_its_pass_over_c():
     for rank in (0, 127):
         panels = Panels(product, rank)
         assert [panels.depth(group, 0) for group in panels.groups] == [128] * 4
-        own = product.a.place_of_rank[rank][1], product.b.place_of_rank[rank][0]
-        assert own in [product.classes[number][1:3] for number in panels.groups[0]]
+        place = product.a.place_of_rank[rank][1], product.b.place_of_rank[rank][0]
+        assert place in [product.classes[number][1:3] for number in panels.groups[0]]
     assert max(Performer(product, rank, MessageExchange(None)).nbytes for rank in (0, 127)) == 54 * 2**20
 
 

@@ -30,8 +30,8 @@ def scheduled(case, policy):
 def test_the_corpus_has_every_kind_of_problem():
     layouts = [(p.layouts, stationary) for p, _, stationary, _ in CORPUS]
     assert len(CORPUS) >= 500
-    assert sum(any(x.replicas > 1 for x in found) for found, _ in layouts) > 100
-    assert sum(len({str(x) for x in found}) > 1 for found, _ in layouts) > 100
+    assert sum(any(x.replicas > 1 for x in cases) for cases, _ in layouts) > 100
+    assert sum(len({str(x) for x in cases}) > 1 for cases, _ in layouts) > 100
     assert {machine for _, machine, _, _ in CORPUS} >= {"pvc-12", "pvc-12-planes", "h100-8"}
     assert {stationary for _, stationary in layouts} == {"A", "B", "C"}
 

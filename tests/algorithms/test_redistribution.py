@@ -50,12 +50,12 @@ def lacking(x, y):
     """Elements, over all ranks, of what a rank shall own that it does not hold: counted one by one."""
 
     def owned(layout):
-        held = np.zeros((layout.ranks, *layout.shape), dtype=bool)
+        covered = np.zeros((layout.ranks, *layout.shape), dtype=bool)
         for rank in range(layout.ranks):
             for tile in layout.tiles_of(rank):
                 rows, cols = layout.tile_bounds(tile)
-                held[rank, rows.start : rows.stop, cols.start : cols.stop] = True
-        return held
+                covered[rank, rows.start : rows.stop, cols.start : cols.stop] = True
+        return covered
 
     return int((owned(y) & ~owned(x)).sum())
 
@@ -213,8 +213,8 @@ def test_a_plan_of_relays_is_made_once_while_nothing_that_it_depends_on_changes(
     monkeypatch.setattr(relays, "_kept", {})
     x, y = parsed("row", "col@4")
     for setting in ({}, {"launch": "x2"}, {"fabric.latency": "x2"}, {}):
-        there = with_settings(MACHINE, setting)
-        umm.redistribute(x, y, machine=there, way="relays")
+        changed = with_settings(MACHINE, setting)
+        umm.redistribute(x, y, machine=changed, way="relays")
     assert len(made) == 2
 
 

@@ -93,7 +93,7 @@ def _chain(row):
     """Print what a chain costs, and an action of it beside one of its first multiply."""
     _line(f"a chain of {row['actions']} actions: lowering, processor seconds", row["lower_s"], "", "<", 5)
     _line("  simulating it, processor seconds", row["simulate_s"], "", "<")
-    an_action = [row[of + "simulate_s"] / row[of + "actions"] for of in ("", "multiply_")]
+    an_action = [row[prefix + "simulate_s"] / row[prefix + "actions"] for prefix in ("", "multiply_")]
     _line("  simulating an action / one of its first multiply", an_action[0] / an_action[1], "x", "<", 1.5)
 
 

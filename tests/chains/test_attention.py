@@ -200,9 +200,9 @@ def test_the_rate_is_that_of_flash_attention_3(head, causal, tokens, published):
 )  # fmt: skip
 def test_attention_of_few_heads_ends_with_its_longest_tiles(heads, tokens, backward, micros):
     """By cuDNN 9 on one H100, causal, to 10 %: all 128 tiles of 8 heads and 2K tokens wait for the last."""
-    of, rows = Heads(128, heads, tokens, tokens, True), Interval(0, tokens)
-    share = umm.machine("h100-8").attention_rate("bfloat16", backward).share(of, rows, heads, rows)
-    flop = of.flop(backward) * heads * of.pairs(rows, rows)
+    shape, rows = Heads(128, heads, tokens, tokens, True), Interval(0, tokens)
+    share = umm.machine("h100-8").attention_rate("bfloat16", backward).share(shape, rows, heads, rows)
+    flop = shape.flop(backward) * heads * shape.pairs(rows, rows)
     assert flop / (989e12 * share) == pytest.approx(micros * 1e-6, rel=0.1)
 
 

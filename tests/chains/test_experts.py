@@ -163,11 +163,11 @@ def test_between_nodes_each_node_sends_the_gradient_of_a_copied_expert_once():
 def test_weights_of_data_groups_are_copies_or_shards():
     """32 experts' weights of 1 MiB each on 8 ranks: 8 MiB a weight in 2 groups of 4, 4 MiB sharded."""
     outline = umm.chain("moe", hidden=1024, ffn=256, tokens=64, experts=32, top_k=2, dtype="float32")
-    held = {}
+    sizes = {}
     for name in ("ep4-dp2", "ep4-fsdp2"):
         chain = of_experts(name, outline, 8).laid_out(name, 8)
-        held[name] = {x.name: x.nbytes_of_rank.max() / 2**20 for x in chain.tensors}
-    assert [held["ep4-dp2"]["W1"], held["ep4-fsdp2"]["W1"], held["ep4-fsdp2"]["W1.whole"]] == [8, 4, 8]
+        sizes[name] = {x.name: x.nbytes_of_rank.max() / 2**20 for x in chain.tensors}
+    assert [sizes["ep4-dp2"]["W1"], sizes["ep4-fsdp2"]["W1"], sizes["ep4-fsdp2"]["W1.whole"]] == [8, 4, 8]
 
 
 def test_ranks_without_an_expert_are_said_and_what_gives_them_some():
@@ -353,8 +353,8 @@ def test_between_nodes_a_token_travels_once_and_the_result_is_the_same(
     x = [t.name for t in schedule.tensors].index("X")
     crossed = (schedule.src // 8 != schedule.dst // 8) & (schedule.operand_tensors(0) == x)
     rows = zip(known.token_of.tolist(), known.expert_of.tolist(), strict=True)
-    there = {(t, e // 8, e % moved) for t, e in rows}
-    across = [t for t, node, _ in there if t // 16 != node]
+    visits = {(t, e // 8, e % moved) for t, e in rows}
+    across = [t for t, node, _ in visits if t // 16 != node]
     assert schedule.payload[crossed].sum() == len(across) * 3 * 8
 
 
@@ -426,7 +426,7 @@ def test_every_expert_on_every_rank_is_among_the_layouts_a_search_compares():
     texts = {x.name: "experts/whole" for x in outline.tensors if x.experts}
     asked = outline.laid_out(dict(outline.layouts["expert"]) | texts, 4)
     choices = Assignments(outline, 4).choices
-    assert any("experts/whole" in of for of in choices)
+    assert any("experts/whole" in layouts for layouts in choices)
     assert [x.layout for x in asked.tensors] == [x.layout for x in full.tensors]
 
 
@@ -470,7 +470,7 @@ def test_copies_of_hot_experts_change_no_result(spare, seed, layouts, backward):
         routing_seed=seed, backward=backward,
     )  # fmt: skip
     base, chain = outline.laid_out(layouts, 4), with_copies(outline, spare, 2).laid_out(layouts, 4)
-    known, before = (next(x.routed for x in of.statements if x.kind == "grouped") for of in (chain, base))
+    known, before = (next(x.routed for x in each.statements if x.kind == "grouped") for each in (chain, base))
     expert = known.expert_of_place
     given_ = random_inputs(base, seed)
     operands = given_ | {x: given_[x].reshape(5, 3, 2)[expert].reshape(-1, 2) for x in ("W1", "W2", "W3")}
@@ -547,10 +547,10 @@ def test_a_token_travels_once_to_a_rank_that_has_both_of_its_experts():
         "moe", hidden=6, ffn=2, tokens=8, experts=4, top_k=2, routing="counts:8-8-0-0", dtype="float64"
     )
     schedule = lower(outline.laid_out("expert", 2), MACHINE)
-    there = (schedule.src == 1) & (schedule.dst == 0)
+    arriving = (schedule.src == 1) & (schedule.dst == 0)
     tensor = schedule.operand_tensors(0)
     names = [x.name for x in schedule.tensors]
-    moved = schedule.payload[there & (tensor == names.index("X"))].sum()
+    moved = schedule.payload[arriving & (tensor == names.index("X"))].sum()
     assert moved == 4 * 6 * 8
 
 
@@ -583,8 +583,8 @@ def test_each_choice_of_a_token_travels_by_itself_there_and_back(tokens, experts
     outline = each_by_itself(umm.chain("moe", hidden=6, ffn=2, dtype="float64", **sizes))
     chain = outline.laid_out("expert", 8)
     routed = next(x.routed for x in chain.statements if isinstance(x, Grouped))
-    here, there = routed.token_of * 8 // tokens, routed.expert_of * 8 // experts
-    assert (here != there).sum() == choices
+    source, target = routed.token_of * 8 // tokens, routed.expert_of * 8 // experts
+    assert (source != target).sum() == choices
     schedule = lower(chain, "h100-8")
     crosses = schedule.src != schedule.dst
     assert _rows_put(schedule, crosses, "X", "R") == _rows_put(schedule, crosses, "Z") == choices * 6 * 8

@@ -38,8 +38,8 @@ def test_three_layers_are_a_layer_of_a_layer_of_a_layer():
     one, three = layer().laid_out(ranks=1), repeated(layer(), 3).laid_out(ranks=1)
     operands, x = given(three), None
     for number in range(3):
-        own = {name: operands[f"{name}.{number}"] for name in one.operand_names if name != "X"}
-        x = one.reference({"X": operands["X"] if x is None else x, **own})["Y"]
+        weights = {name: operands[f"{name}.{number}"] for name in one.operand_names if name != "X"}
+        x = one.reference({"X": operands["X"] if x is None else x, **weights})["Y"]
     np.testing.assert_allclose(three.reference(operands)["Y"], x, rtol=1e-12)
 
 
@@ -256,8 +256,8 @@ def test_fsdp_shards_a_table_that_no_multiply_reads():
     """32,000 x 4096 in bfloat16, with its gradient, on 8 ranks: 2 x 250 MiB / 8."""
     outline = umm.chain("embedding", dtype="bfloat16", backward=True, hidden=4096, vocab=32000, tokens=1024)
     sharded = fully_sharded(outline).laid_out("fsdp", ranks=8)
-    held = {x.name: x.nbytes_of_rank.max() for x in sharded.tensors}
-    assert held["E"] == held["dE"] == 32000 * 4096 * 2 // 8
+    sizes = {x.name: x.nbytes_of_rank.max() for x in sharded.tensors}
+    assert sizes["E"] == sizes["dE"] == 32000 * 4096 * 2 // 8
 
 
 ANY = ("row", "col", "2d", "row@8", "row@2", "col@2:interleaved", "row@4", "2d:2x2@2", "cyclic:5x3:2x4")
@@ -508,9 +508,9 @@ def test_gradients_of_a_cut_tensor_are_added_up_before_they_move(name, products)
     sizes |= {"ffn": 96} if name == "gated-mlp" else {"heads": 8, "kv_heads": 4}
     chain = umm.chain(name, **sizes, backward=True).laid_out("sequence", 4)
     schedule = lower(chain, "h100-8")
-    of = schedule.operand_tensors(0) == [x.name for x in chain.tensors].index("dX")
-    assert np.count_nonzero(of & (schedule.kind == GEMM)) == products * 16
-    assert np.count_nonzero(of & (schedule.src != schedule.dst)) == 12
+    gradient = schedule.operand_tensors(0) == [x.name for x in chain.tensors].index("dX")
+    assert np.count_nonzero(gradient & (schedule.kind == GEMM)) == products * 16
+    assert np.count_nonzero(gradient & (schedule.src != schedule.dst)) == 12
     assert races(schedule) == []
     operands = random_inputs(chain)
     for order in ("rows", "random"):
@@ -548,7 +548,7 @@ def test_a_forward_part_keeps_no_layers_input():
     tensors = {"hidden": 1024, "ffn": 1024, "tokens": 1024, "dtype": "float32"}
     layers = {x: umm.chain("mlp", **tensors, backward=x) for x in (False, True)}
     machine = umm.machine("h100-8")
-    held = {x: steady(layer, {}, 1, machine, 64).memory_bytes for x, layer in layers.items()}
+    memory = {x: steady(layer, {}, 1, machine, 64).memory_bytes for x, layer in layers.items()}
     weights = 64 * 2 * 4 * 2**20
-    assert held[False] == weights + (1 + 2 + 2) * 4 * 2**20  # X, two outputs, H and G
-    assert held[True] > 2 * weights + 64 * 4 * 2**20
+    assert memory[False] == weights + (1 + 2 + 2) * 4 * 2**20  # X, two outputs, H and G
+    assert memory[True] > 2 * weights + 64 * 4 * 2**20

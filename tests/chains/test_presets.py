@@ -363,8 +363,8 @@ def test_without_gradients_a_head_multiplies_the_last_token_of_each_sequence(bac
 def launched(trace):
     """Return the maps of rank 0 that a kernel of their own runs: what they write, by what takes time."""
     schedule, launch = trace.schedule, umm.machine("h100-8").launch_s
-    own = (schedule.kind == MAP) & (schedule.rank == 0) & (schedule.seconds >= launch)
-    return [schedule.tensors[x].name for x in schedule.operand_tensors(0)[own].tolist()]
+    launches = (schedule.kind == MAP) & (schedule.rank == 0) & (schedule.seconds >= launch)
+    return [schedule.tensors[x].name for x in schedule.operand_tensors(0)[launches].tolist()]
 
 
 def test_a_decoded_layer_has_the_kernels_of_serving_engines():
@@ -390,8 +390,8 @@ def test_a_map_goes_on_beside_another_only_where_its_rank_has_what_it_reads(layo
     chain = Outline("two", tuple(shapes), maps, (), {"asked": texts}).laid_out("asked", 8)
     schedule = lower(chain, "h100-8")
     launch = umm.machine("h100-8").launch_s
-    own = (schedule.kind == MAP) & (schedule.rank == 0)
-    assert np.count_nonzero(schedule.seconds[own] >= launch) == kernels
+    on_rank = (schedule.kind == MAP) & (schedule.rank == 0)
+    assert np.count_nonzero(schedule.seconds[on_rank] >= launch) == kernels
     work = statement_work(maps[1], {x.name: x for x in chain.tensors}, umm.machine("h100-8"), {})
     assert max(work.span) < launch  # a bound takes it for one kernel
 

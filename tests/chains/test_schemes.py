@@ -72,14 +72,14 @@ def assert_computes(schedule, layer):
 
 
 @pytest.mark.parametrize("name", ["ring2-ulysses4", "ring4-ulysses2", "ring8-ulysses1"])
-@pytest.mark.parametrize("on", ["h100-8", "a100-2x4"])
-def test_rings_of_groups_by_heads_compute_the_layer(name, on):
+@pytest.mark.parametrize("machine", ["h100-8", "a100-2x4"])
+def test_rings_of_groups_by_heads_compute_the_layer(name, machine):
     """USP: eight ranks share a causal sequence, with gradients, without races; results are merged."""
     layer = umm.chain("transformer-layer", hidden=32, ffn=16, heads=8, kv_heads=8, tokens=48,
                       backward=True, dtype="float64")  # fmt: skip
     changed = in_scheme(name, layer, 8)
     chain = changed.laid_out(changed.layouts_of(name, 8), 8)
-    made = umm.schedule(chain, umm.machine(on))
+    made = umm.schedule(chain, umm.machine(machine))
     assert_computes(made, layer)
 
 
@@ -96,16 +96,16 @@ def test_rings_of_fewer_groups_merge_less_and_are_faster():
 
 
 @pytest.mark.parametrize("name", ["fsdp2-ulysses4", "fsdp1-ulysses8", "fsdp8-ulysses1"])
-@pytest.mark.parametrize("on", ["h100-8", "a100-2x4"])
-def test_fsdp_with_attention_by_heads_computes_the_layer(name, on):
+@pytest.mark.parametrize("topology", ["h100-8", "a100-2x4"])
+def test_fsdp_with_attention_by_heads_computes_the_layer(name, topology):
     """Eight ranks, two sequences, with gradients, without races; a weight's share is an eighth."""
     layer = umm.chain("transformer-layer", hidden=32, ffn=16, heads=8, kv_heads=8, tokens=32, sequences=2,
                       backward=True, dtype="float64")  # fmt: skip
-    machine = umm.machine(on)
+    machine = umm.machine(topology)
     changed = in_scheme(name, layer, 8)
     chain = changed.laid_out(changed.layouts_of(name, 8), 8)
-    held = {x.name: x.nbytes_of_rank.max() / x.nbytes_of_rank.sum() for x in chain.tensors}
-    assert held["W1"] == held["dWq"] == 1 / 8
+    shares = {x.name: x.nbytes_of_rank.max() / x.nbytes_of_rank.sum() for x in chain.tensors}
+    assert shares["W1"] == shares["dWq"] == 1 / 8
     rng = np.random.default_rng(1)
     operands = {x.name: rng.standard_normal(x.shape) for x in chain.tensors if x.is_input}
     made = umm.schedule(

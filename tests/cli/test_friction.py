@@ -184,7 +184,7 @@ def test_peers_and_what_if_say_what_they_look_at_and_how_far_they_are(monkeypatc
 
     @contextmanager
     def reporting(_):
-        yield lambda what, done, of: reports.append((what, done, of, len(simulated)))
+        yield lambda what, done, total: reports.append((what, done, total, len(simulated)))
 
     makespan = SimExecutor.makespan
     monkeypatch.setattr(output.Output, "reporting", reporting)
@@ -192,7 +192,7 @@ def test_peers_and_what_if_say_what_they_look_at_and_how_far_they_are(monkeypatc
     assert command(*asked, "-m", 64, "-n", 96, "-k", 48, *ONE, "--quiet").exit_code == 0
     assert reports[0][3] == 0
     assert simulated
-    assert all(done <= of for _, done, of, _ in reports)
+    assert all(done <= total for _, done, total, _ in reports)
     assert {re.split(r"; best so far |, \d+ of", what)[0] for what, *_ in reports} >= set(stages)
 
 

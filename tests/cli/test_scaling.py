@@ -164,11 +164,11 @@ def test_what_makes_no_table_is_refused_in_a_line(command, output):
     assert output in result.stderr
 
 
-@pytest.mark.parametrize("of", [(), ("--nodes", "2"), ("--ranks", "4")])
-def test_a_price_of_one_number_is_a_table_of_one_row(of):
-    result = record("peers", "--machine", "h100-8", *of, "--price", "3.60", *SMALL[2:])["scaling"]
+@pytest.mark.parametrize("count", [(), ("--nodes", "2"), ("--ranks", "4")])
+def test_a_price_of_one_number_is_a_table_of_one_row(count):
+    result = record("peers", "--machine", "h100-8", *count, "--price", "3.60", *SMALL[2:])["scaling"]
     (row,) = result["rows"]
-    assert row["ranks"] == {"--nodes": 16, "--ranks": 4}.get(of[0] if of else "", 8)
+    assert row["ranks"] == {"--nodes": 16, "--ranks": 4}.get(count[0] if count else "", 8)
     assert row["dollars"] == pytest.approx(row["makespan_s"] * row["devices"] * 3.60 / 3600)
 
 

@@ -149,8 +149,8 @@ class ExecutorConformance:
         a, b = integer_operands(problem)
         schedule = umm.schedule(problem, MACHINE, stationary="C", final="reduce")
         result = executor(replica=None).run(schedule, (a, b)).result
-        own = [a[:, k : k + 3] @ b[k : k + 3] for k in (3, 6)]
-        assert np.array_equal(result, np.stack([a @ b, *own]))
+        partials = [a[:, k : k + 3] @ b[k : k + 3] for k in (3, 6)]
+        assert np.array_equal(result, np.stack([a @ b, *partials]))
 
     def test_operands_that_do_not_fit_are_refused(self, executor):
         schedule = umm.schedule(umm.Problem(m=4, n=5, k=6, ranks=2), MACHINE)

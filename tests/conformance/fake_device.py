@@ -188,10 +188,10 @@ class FakeDevice:
         assert stream.device is self
         (m, k), (k_too, n) = a[1:3][:: -1 if trans & 2 else 1], b[1:3][:: -1 if trans & 4 else 1]
         assert (m, n, k) == (c.rows, c.cols, k_too)
-        held = []
+        previous = []
 
         def start():
-            held.append(to_float(self._array(c)).copy())
+            previous.append(to_float(self._array(c)).copy())
             poison(self._array(c))
 
         def finish():
@@ -199,25 +199,25 @@ class FakeDevice:
             left, right = to_float(self._array(a)), to_float(self._array(b))
             with np.errstate(invalid="ignore"):
                 product = (left.T if trans & 2 else left) @ (right.T if trans & 4 else right)
-                product = alpha * product.astype(held[0].dtype)
-                store(self._array(c), beta * held[0] + product if beta else product)
+                product = alpha * product.astype(previous[0].dtype)
+                store(self._array(c), beta * previous[0] + product if beta else product)
 
         self.world.queue(stream, start, finish)
 
     def map(self, mapped, reads, target, stream):
         """What it works on in place is read at its start, all else at its finish."""
         assert stream.device is self
-        held = []
+        previous = []
 
         def start():
-            held.append(to_float(self._array(target)).copy())
+            previous.append(to_float(self._array(target)).copy())
             poison(self._array(target))
 
         def finish():
             self.world.spend(target)
-            arrays = [held[0] if read == target else to_float(self._array(read)) for read in reads]
+            arrays = [previous[0] if read == target else to_float(self._array(read)) for read in reads]
             with np.errstate(all="ignore"):
-                result = mapped(*arrays, like=held[0])
+                result = mapped(*arrays, like=previous[0])
             assert result.shape == target[1:3]
             store(self._array(target), result)
 

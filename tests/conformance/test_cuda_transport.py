@@ -76,12 +76,12 @@ def test_half_precision_is_accumulated_into_float32_without_losing_bits(dtype):
     """2048 + 1 in float32; in float16 it would be 2048."""
     transport = DeviceTransport(2, FakeWorld().devices(2))
     heap = transport.allocate([0, 16])
-    there = Block(1, heap, 0, 1, 4, 4, np.dtype(np.float32))
+    target = Block(1, heap, 0, 1, 4, 4, np.dtype(np.float32))
     for value in (2048.0, 1.0):
         array = np.full((1, 4), value, np.float32)
-        transport.accumulate(to_bfloat16(array) if dtype == BFLOAT16 else array.astype(dtype), there)
+        transport.accumulate(to_bfloat16(array) if dtype == BFLOAT16 else array.astype(dtype), target)
     sums = np.empty((1, 4), np.float32)
-    transport.get(there, sums)
+    transport.get(target, sums)
     assert sums.tolist() == [[2049.0] * 4]
 
 
@@ -90,21 +90,21 @@ def test_bfloat16_is_accumulated_into_bfloat16():
     block = Block(0, transport.allocate([4]), 0, 1, 2, 2, BFLOAT16)
     for value in (1.5, 2.25):
         transport.accumulate(to_bfloat16(np.full((1, 2), value)), block)
-    held = np.empty((1, 2), BFLOAT16)
-    transport.get(block, held)
-    assert to_float32(held).tolist() == [[3.75, 3.75]]
+    sums = np.empty((1, 2), BFLOAT16)
+    transport.get(block, sums)
+    assert to_float32(sums).tolist() == [[3.75, 3.75]]
 
 
 def test_arrays_of_the_device_are_got_put_and_accumulated_there():
     transport = DeviceTransport(2, FakeWorld().devices(2))
     heap = transport.allocate([32, 32])
-    here, there = (Block(rank, heap, 0, 2, 2, 2, np.dtype(np.float64)) for rank in (0, 1))
-    own = transport.view(here)
-    own[...] = 3.0
-    transport.put(own, there)
-    transport.accumulate(own, there)
-    transport.get(there, own)
-    assert own.tolist() == [[6.0, 6.0], [6.0, 6.0]]
+    source, target = (Block(rank, heap, 0, 2, 2, 2, np.dtype(np.float64)) for rank in (0, 1))
+    view = transport.view(source)
+    view[...] = 3.0
+    transport.put(view, target)
+    transport.accumulate(view, target)
+    transport.get(target, view)
+    assert view.tolist() == [[6.0, 6.0], [6.0, 6.0]]
 
 
 def test_a_link_without_atomic_adds_is_refused_unless_copies_land():

@@ -21,7 +21,7 @@ from umm_hw.symmetric.one_sided import Joined
 
 
 @pytest.fixture(scope="module", autouse=True)
-def found():
+def modules():
     """CuPy, NVSHMEM4Py and CUDA's bindings as the fake ones."""
     with pytest.MonkeyPatch.context() as patch:
         modules = fake_cupy.modules(2) | fake_nvshmem4py.modules()
@@ -102,13 +102,13 @@ def transport(shared=True):
 
 
 @pytest.fixture
-def start(monkeypatch, found):
+def start(monkeypatch, modules):
     """What starts NVSHMEM in a process where it has not been started, ending with a status."""
     at_exit = []
     monkeypatch.setattr("umm_hw.nvshmem.library._JOINED", [])
     monkeypatch.setattr("umm_hw.nvshmem.library.atexit.register", at_exit.append)
-    found["nvshmem"].bindings = fake_nvshmem4py.Bindings(fake_nvshmem4py.shared_parts(FakeJob(1)), 0)
-    core = found["nvshmem.core"]
+    modules["nvshmem"].bindings = fake_nvshmem4py.Bindings(fake_nvshmem4py.shared_parts(FakeJob(1)), 0)
+    core = modules["nvshmem.core"]
     core.called.clear()
 
     def started(status):
@@ -171,9 +171,9 @@ def test_symmetric_memory_that_is_used_up_is_named(monkeypatch, start):
         joined.library.allocate(64)
 
 
-def test_streams_that_cannot_wait_for_a_value_are_named(monkeypatch, start, found):
+def test_streams_that_cannot_wait_for_a_value_are_named(monkeypatch, start, modules):
     joined = start(2)
     refused = SimpleNamespace(name="CUDA_ERROR_NOT_SUPPORTED")
-    monkeypatch.setattr(found["cuda.bindings.driver"], "result", refused)
+    monkeypatch.setattr(modules["cuda.bindings.driver"], "result", refused)
     with pytest.raises(ExecutorUnavailableError, match=r"wait for signals \(CUDA_ERROR_NOT_SUPPORTED\)"):
         joined.library.wait_signal(0, joined.device.stream())

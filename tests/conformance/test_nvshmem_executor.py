@@ -196,11 +196,11 @@ def test_what_a_transport_cannot_do_is_refused(monkeypatch):
         with pytest.raises(InputError, match="blocks = 0 is not possible"):
             SymmetricTransport(joined, blocks=0)
         transport = SymmetricTransport(joined)
-        there = Block(1 - rank, transport.allocate([80, 80]), 0, 1, 10, 10, np.dtype(np.float64))
+        target = Block(1 - rank, transport.allocate([80, 80]), 0, 1, 10, 10, np.dtype(np.float64))
         with pytest.raises(InputError, match=f"rank {rank} cannot view memory of rank {1 - rank}"):
-            transport.view(there)
+            transport.view(target)
         with pytest.raises(InputError, match="a row of 80 bytes does not cross nodes; at most 64 do"):
-            transport.put(np.zeros((1, 10)), there)
+            transport.put(np.zeros((1, 10)), target)
         transport.close()
 
     job.call(2, program)
@@ -212,16 +212,16 @@ def test_arrays_of_the_device_are_put_and_got_there():
     def program(rank):
         transport = SymmetricTransport(job.joined(rank))
         heap = transport.allocate([16, 16])
-        own, there = (Block(x, heap, 0, 1, 2, 2, np.dtype(np.float64)) for x in (rank, 1 - rank))
-        view = transport.view(own)
+        source, target = (Block(x, heap, 0, 1, 2, 2, np.dtype(np.float64)) for x in (rank, 1 - rank))
+        view = transport.view(source)
         transport.barrier()
         if rank == 0:
             view[...] = 3.0
-            transport.put(view, there)
+            transport.put(view, target)
         transport.barrier()
         if rank == 1:
             view[...] = 0.0
-            transport.get(there, view)
+            transport.get(target, view)
         result = view.tolist()
         transport.close()
         return result

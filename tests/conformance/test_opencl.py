@@ -163,16 +163,16 @@ def test_a_kernel_gives_what_the_numpy_form_of_a_map_gives(name, dtype):
     needed = {"factor": 1.7, "columns": 9}
     parameters = {x: needed[x] for x in function.parameters if x in needed}
     mapped = Mapped(function, parameters, (0, 7), (2, 7), (7, 9))
-    held = BFLOAT16 if dtype == "bfloat16" else np.dtype(dtype)
-    regions = [placed(device, to_bfloat16(x) if held == BFLOAT16 else x) for x in reads]
-    target = placed(device, np.zeros(shapes[function.operands[0]], held))
+    stored = BFLOAT16 if dtype == "bfloat16" else np.dtype(dtype)
+    regions = [placed(device, to_bfloat16(x) if stored == BFLOAT16 else x) for x in reads]
+    target = placed(device, np.zeros(shapes[function.operands[0]], stored))
     stream = device.stream()
     device.map(mapped, regions, target, stream)
     device.finish(stream)
-    result = np.empty(target[1:3], held)
+    result = np.empty(target[1:3], stored)
     device.download(target, result)
     expected = mapped(*reads, like=reads[0] if reads else np.zeros(1))
-    got = to_float32(result) if held == BFLOAT16 else result
+    got = to_float32(result) if stored == BFLOAT16 else result
     exact = {"float64": 1e-13, "float32": 2e-6, "float16": 2e-3, "bfloat16": 1e-2}[dtype]
     np.testing.assert_allclose(got.astype(np.float64), expected, rtol=exact, atol=exact)
 

@@ -54,8 +54,8 @@ SCHEDULES = {
 
 
 def made(name):
-    of, stationary, options = SCHEDULES[name]
-    return umm.schedule(of, "h100-8", stationary=stationary, **({"prefetch": 1} | options))
+    problem, stationary, options = SCHEDULES[name]
+    return umm.schedule(problem, "h100-8", stationary=stationary, **({"prefetch": 1} | options))
 
 
 def is_wrong(schedule, seed):

@@ -104,14 +104,14 @@ def indices(transport, text, shape, rows, cols):
 def hammered(transport, times):
     """Every rank adds 1 to the same 64 numbers of the last rank, many times."""
     heap = transport.allocate([0] * (transport.size - 1) + [512])
-    there = Block(transport.size - 1, heap, 0, 8, 8, 8, np.dtype(np.int64))
+    target = Block(transport.size - 1, heap, 0, 8, 8, 8, np.dtype(np.int64))
     one = np.ones((8, 8), dtype=np.int64)
     for _ in range(times):
-        transport.accumulate(one, there)
+        transport.accumulate(one, target)
     transport.quiet()
     transport.barrier()
     sums = np.empty_like(one)
-    transport.get(there, sums)
+    transport.get(target, sums)
     return sums
 
 
@@ -187,10 +187,12 @@ class TransportConformance:
         """Without a replica it is the rank's own; the future has the same bits."""
         text, shape = data.draw(texts_and_shapes(p, c))
         layout = Layout.parse(text, shape, p)
-        for own, result in run_ranks(p, partial(copies, text=text, shape=shape, dtype=dtype)):
+        for nearest, result in run_ranks(p, partial(copies, text=text, shape=shape, dtype=dtype)):
             for (tile, replica), (now, later) in result.items():
                 rows, cols = layout.tile_bounds(tile)
-                expected = whole(shape, dtype, own if replica is None else replica)[rows.slice, cols.slice]
+                expected = whole(shape, dtype, nearest if replica is None else replica)[
+                    rows.slice, cols.slice
+                ]
                 assert now.dtype == later.dtype == expected.dtype
                 assert now.tobytes() == later.tobytes() == expected.tobytes()
 

@@ -51,4 +51,4 @@ def wrong(path):
 def test_every_link_leads_somewhere_and_no_other_host_is_asked():
     pages = sorted(SITE.rglob("*.html"))
     assert len(pages) > 50
-    assert not {str(path.relative_to(SITE)): found for path in pages if (found := list(wrong(path)))}
+    assert not {str(path.relative_to(SITE)): links for path in pages if (links := list(wrong(path)))}

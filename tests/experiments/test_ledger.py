@@ -89,10 +89,10 @@ def test_the_law_of_the_hold_out_is_that_of_the_machine_file():
             [holdout.numbers_of(x) for x in paces.values()]
         )
         asked = [(int(p), n) for p, n in zip(rows.ranks, rows.nbytes, strict=True)]
-        own = [
+        expected = [
             min(paces[x].seconds(what, n, p, width) for x in considered(paces, what, n, p)) for p, n in asked
         ]
-        assert result.tolist() == pytest.approx(own)
+        assert result.tolist() == pytest.approx(expected)
 
 
 def test_a_row_that_others_contradict_is_judged_by_the_median_of_three_sources():

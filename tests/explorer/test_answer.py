@@ -196,8 +196,8 @@ def test_numbers_of_ranks_and_nodes_are_searched_one_by_one_beside_each_other():
         rows, shown = view.scaled.rows, answer.tab_shown(view)
         assert [row.ranks if over == "ranks" else row.nodes for row in rows] == [*counts]
         for row in rows:
-            there = machine(view.case.machine.name, {"nodes": str(row.nodes)} if row.nodes else {})
-            only = search(view.case.space.changed(ranks=row.ranks), there, top=1)
+            target = machine(view.case.machine.name, {"nodes": str(row.nodes)} if row.nodes else {})
+            only = search(view.case.space.changed(ranks=row.ranks), target, top=1)
             assert only.top[0].makespan_s == row.makespan_s
         table = shown["scaling-table.children"].children
         assert len(table.children[1].children) == len(counts)
@@ -220,8 +220,8 @@ def test_of_every_factor_the_best_is_exact_before_all_points_are():
     assert looked_through(view)[:4] == ["priced", "top", "front", "factors"]
     priced = view.priced
     factors, points = priced.points.factors, priced.points.points
-    for of in {tuple(x) for x in factors.T.tolist()}:
-        mine = (of == factors.T).all(axis=1)
+    for factor in {tuple(x) for x in factors.T.tolist()}:
+        mine = (factor == factors.T).all(axis=1)
         least = min(priced.seconds[mine & priced.exact])
         for number in np.flatnonzero(mine)[::7]:
             schedule = points.schedule(int(points.allowed[number]), priced.machine)
@@ -301,9 +301,9 @@ def test_a_pinned_point_stands_beside_this_one():
     state = State(**{**vars(SMALL), "pin": "?machine=h100-8&ranks=2&m=512&n=768&k=256&a=row&b=row&c=row"})
     text = str(answer.compared(view_of(state, pinned=view_of(read(state.pin)[0]))))
     assert "pinned: row row row, auto" in text
-    there = format_bytes(point_of(case_of(read(state.pin)[0])).trace.memory_bytes)
-    here = format_bytes(point_of(case_of(SMALL)).trace.memory_bytes)
-    assert f"Th(children='memory', scope='row'), Td('{there}'), Td('{here}')" in text
+    pinned = format_bytes(point_of(case_of(read(state.pin)[0])).trace.memory_bytes)
+    shown = format_bytes(point_of(case_of(SMALL)).trace.memory_bytes)
+    assert f"Th(children='memory', scope='row'), Td('{pinned}'), Td('{shown}')" in text
 
 
 def test_a_dropped_machine_is_a_machine():

@@ -162,14 +162,14 @@ def run(command):
 def test_every_tab_serves_a_chain_in_sound_figures(behind, dark):
     """Of a row of the search, of layouts that are typed, and before anything is found."""
     waits = looked_at("?chain=mlp&tokens=4096&ranks=4", behind, theme="dark" if dark else "light")
-    for tab, of in TABS.items():
+    for tab, content in TABS.items():
         parts = answer.tab_shown(replace(waits, state=replace(waits.state, tab=tab)))
-        assert set(parts) == set(of.outputs)
+        assert set(parts) == set(content.outputs)
     for layouts in ("", "&layouts=megatron"):
-        for tab, of in TABS.items():
+        for tab, content in TABS.items():
             view = replace(found(f"{SMALL}{layouts}&tab={tab}&data=1&op=3", behind), dark=dark)
             parts = answer.tab_shown(view)
-            assert set(parts) == set(of.outputs)
+            assert set(parts) == set(content.outputs)
             drawn = [value for name, value in parts.items() if name.endswith(".figure")]
             for figure in drawn:
                 go.Figure(figure)  # plotly's own check of every property
@@ -182,9 +182,9 @@ def test_a_mark_of_a_chain_is_a_point_with_its_bound_or_its_time(behind):
     priced = view.priced
     assert len(priced.seconds) == len(priced.exact) > 100
     for number in range(0, len(priced.seconds), len(priced.seconds) // 12):
-        there = looked_at(view.state.at(*priced.points.parts(number)).query, behind)
-        assert there.selected == number
-        seconds = there.point.trace.makespan_s
+        marked = looked_at(view.state.at(*priced.points.parts(number)).query, behind)
+        assert marked.selected == number
+        seconds = marked.point.trace.makespan_s
         assert seconds >= priced.seconds[number] * (1 - 1e-9)
         if priced.exact[number]:
             assert seconds == pytest.approx(priced.seconds[number], rel=1e-12)
@@ -231,9 +231,9 @@ def test_the_best_matrix_in_place_of_each_multiply_is_that_of_the_search(behind)
     """Also where layouts are typed, which no row of the search says it for."""
     view = found(SMALL + "&stationary=best&backward=1", behind)
     for choice in view.priced.top[:3]:
-        there = looked_at(view.state.at(choice.layouts, choice.kept, choice.options).query, behind)
-        assert there.point.way["stationary"] == choice.stationary
-        assert there.point.trace.makespan_s == pytest.approx(choice.makespan_s, rel=1e-12)
+        best = looked_at(view.state.at(choice.layouts, choice.kept, choice.options).query, behind)
+        assert best.point.way["stationary"] == choice.stationary
+        assert best.point.trace.makespan_s == pytest.approx(choice.makespan_s, rel=1e-12)
 
 
 def test_the_python_that_is_copied_prints_the_verdict(behind, capsys):

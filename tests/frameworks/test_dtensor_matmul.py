@@ -120,10 +120,10 @@ def test_ways_collectives_and_local_shapes_are_those_of_dtensor(chosen):
         box = ours.box((m, n), way.c, 0)
         assert tuple(c.to_local().shape) == (box[0].size, box[1].size)
         with CommDebugMode() as comm:
-            there = c.redistribute(placements=[real(x) for x in pc])
+            moved = c.redistribute(placements=[real(x) for x in pc])
         assert _counts(comm) == issued(steps(way.c, pc)), (shape, way.c, pc)
         box = ours.box((m, n), pc, 0)
-        assert tuple(there.to_local().shape) == (box[0].size, box[1].size)
+        assert tuple(moved.to_local().shape) == (box[0].size, box[1].size)
     assert seen > 60
 
 

@@ -84,10 +84,10 @@ class Held:
         self.whole = complete
         self.layout = umm.Layout.parse(text, complete.shape, comm.size)
         self.rows, self.cols = indices(self.layout, comm.rank)
-        own = np.random.default_rng(int(rng.integers(2**31)) + comm.rank)  # ranks store as each likes
-        self.order = str(own.choice(["C", "F"]))
+        random = np.random.default_rng(int(rng.integers(2**31)) + comm.rank)  # ranks store as each likes
+        self.order = str(random.choice(["C", "F"]))
         length = len(self.rows) if self.order == "F" else len(self.cols)
-        self.ld = max(1, length) + int(own.integers(0, 4))
+        self.ld = max(1, length) + int(random.integers(0, 4))
         lines = len(self.cols) if self.order == "F" else len(self.rows)
         self.flat = np.full(self.ld * lines + 3, 7, complete.dtype)
         self.view(self.flat)[...] = self.of(complete)
@@ -126,41 +126,41 @@ def run(comm, rng):
     )
     ops = [str(rng.choice(["N", "T", "C"], p=[0.5, 0.35, 0.15])) for _ in "ab"]
     shapes = [(m, k) if ops[0] == "N" else (k, m), (k, n) if ops[1] == "N" else (n, k), (m, n)]
-    held, windows = [], []
+    operands, windows = [], []
     for shape, kind in zip(shapes, (dtype, dtype, out), strict=True):
         cuts = [window(rng, size) for size in shape]
         # A descriptor has no empty matrices, and other forms no edges below 0.
         full = tuple(max(1, size) for _, size in cuts)
         windows.append(tuple(cut for cut, _ in cuts))
-        held.append(Held(comm, rng, random_layout(rng, full, comm.size), random_matrix(rng, full, kind)))
+        operands.append(Held(comm, rng, random_layout(rng, full, comm.size), random_matrix(rng, full, kind)))
     factors = [0, 1, 2, -1] if dtype.kind in "iu" else [0, 1, 2.0, -0.5]
     alpha, beta = (rng.choice(factors).item() for _ in range(2))
     if dtype.kind == "c" and rng.random() < 0.5:
         alpha = 0.5 - 2j
-    a, b, c = (x.matrix[cut] for x, cut in zip(held, windows, strict=True))
+    a, b, c = (x.matrix[cut] for x, cut in zip(operands, windows, strict=True))
     memory = None if rng.random() < 0.7 else 1 << 22
     umm.multiply(a, b, out=c, alpha=alpha, beta=beta, trans_a=ops[0], trans_b=ops[1], memory=memory)
     wide = np.complex128 if dtype.kind == "c" else np.int64 if dtype.kind in "iu" else np.float64
     left, right = (
-        turned(x.whole[cut].astype(wide), op) for x, cut, op in zip(held, windows, ops, strict=False)
+        turned(x.whole[cut].astype(wide), op) for x, cut, op in zip(operands, windows, ops, strict=False)
     )
-    want = held[2].whole.astype(wide)
+    want = operands[2].whole.astype(wide)
     want[windows[2]] = alpha * (left @ right) + (beta * want[windows[2]] if beta else 0)
-    near = np.zeros(held[2].whole.shape, bool)
+    near = np.zeros(operands[2].whole.shape, bool)
     near[windows[2]] = True
-    got, wanted, inside = held[2].view(held[2].flat), held[2].of(want), held[2].of(near)
+    got, wanted, inside = operands[2].view(operands[2].flat), operands[2].of(want), operands[2].of(near)
     scale = EPSILON.get(name, 0) * (1 + abs(alpha)) * max(1, k) ** 0.5 * 4
     wrong = None
-    if not (held[0].untouched() and held[1].untouched()):
+    if not (operands[0].untouched() and operands[1].untouched()):
         wrong = "A or B was written to"
     elif not (np.abs(got.astype(wide) - wanted)[inside] <= scale).all():
         wrong = f"C is off by {np.abs(got.astype(wide) - wanted).max()}"
     else:
-        kept = held[2].before.copy()
-        held[2].view(kept)[inside] = got[inside]
-        if kept.tobytes() != held[2].flat.tobytes():
+        kept = operands[2].before.copy()
+        operands[2].view(kept)[inside] = got[inside]
+        if kept.tobytes() != operands[2].flat.tobytes():
             wrong = "C was written to outside its window"
-    layouts = ", ".join(str(x.layout) for x in held)
+    layouts = ", ".join(str(x.layout) for x in operands)
     case = f"{name} {m}x{n}x{k} {ops} {alpha} {beta} {layouts} {windows}"
     return None if wrong is None else f"rank {comm.rank}: {wrong}: {case}"
 

@@ -106,18 +106,18 @@ def pblas_cases():
         (24, 28, 9, 22, 3, 9, 11, 8), (4, 5, 6, 3, 2, 1, 4, 5), (5, 1, 7, 7, 1, 12, 1, 11), strict=True,
     )  # fmt: skip
     for grid, (transa, transb, m, n, k, nb, at) in itertools.product([(2, 2), (1, 4), (4, 1)], [*rows]):
-        wholes = [rng.standard_normal((size, size)) for size in (31, 32, 35)]
-        parts = [held(f"cyclic:{nb}x{nb}:{grid[0]}x{grid[1]}", whole) for whole in wholes]
+        matrices = [rng.standard_normal((size, size)) for size in (31, 32, 35)]
+        parts = [held(f"cyclic:{nb}x{nb}:{grid[0]}x{grid[1]}", full) for full in matrices]
         given = []
-        for complete, part in zip(wholes, parts, strict=True):
+        for complete, part in zip(matrices, parts, strict=True):
             gap = np.full((len(part.rows) + 10, len(part.cols)), -1.0, order="F")  # the tester's gap of LLD_
             gap[: len(part.rows)] = part.of(complete)
             given.append((gap, at, at, (1, 0, *complete.shape, nb, nb, 0, 0, len(gap))))
         umm.scalapack.pgemm(transa, transb, m, n, k, 2.0, *given[0], *given[1], 3.0, *given[2], grid=grid)
-        a, b = (whole[at - 1 :, at - 1 :] for whole in wholes[:2])
+        a, b = (full[at - 1 :, at - 1 :] for full in matrices[:2])
         left = a[:m, :k] if transa == "N" else a[:k, :m].T
         right = b[:k, :n] if transb == "N" else b[:n, :k].T
-        want = wholes[2].copy()
+        want = matrices[2].copy()
         sub = want[at - 1 : at - 1 + m, at - 1 : at - 1 + n]
         sub[...] = 3 * sub + 2 * left @ right
         inside, below = np.split(given[2][0], [len(parts[2].rows)])

@@ -40,22 +40,22 @@ class Drawing:
 
     def readable(self, shape=None):
         """A tensor that holds something, perhaps of this shape; at times a new input, or if there is none."""
-        there = [
+        choices = [
             name
             for name, x in self.tensors.items()
             if (name in self.written or x.role == "input")
             and name not in self.summed
             and shape in (None, self.shape(name))
         ]
-        if there and self.draw(st.integers(0, 3)):
-            return self.draw(st.sampled_from(there))
+        if choices and self.draw(st.integers(0, 3)):
+            return self.draw(st.sampled_from(choices))
         return self.new(shape or self.draw(st.tuples(SIZES, SIZES)), "input")
 
     def target(self, shape, *reads):
         """What a statement writes: something new, or what was written before and is not read."""
-        there = [x for x in sorted(self.written) if self.shape(x) == shape and x not in reads]
-        if there and self.draw(st.booleans()):
-            return self.draw(st.sampled_from(there))
+        choices = [x for x in sorted(self.written) if self.shape(x) == shape and x not in reads]
+        if choices and self.draw(st.booleans()):
+            return self.draw(st.sampled_from(choices))
         return self.new(shape, "work")
 
     def multiply(self):
@@ -93,11 +93,11 @@ class Drawing:
         draw = self.draw
         x = self.readable()
         rows, cols = self.shape(x)
-        of = {"rc": (rows, cols), "r1": (rows, 1), "1c": (1, cols)}
+        shapes = {"rc": (rows, cols), "r1": (rows, 1), "1c": (1, cols)}
         fn = draw(st.sampled_from([*LIKE, *WITH, *LESS]))
-        reads = (x, *(self.readable(of[shape]) for shape in WITH[fn].split(","))) if fn in WITH else (x,)
+        reads = (x, *(self.readable(shapes[shape]) for shape in WITH[fn].split(","))) if fn in WITH else (x,)
         parameters = draw(LIKE[fn]) if fn in LIKE else {}
-        shape = of[LESS.get(fn, "rc")]
+        shape = shapes[LESS.get(fn, "rc")]
         in_place = x in self.written and fn not in LESS and draw(st.booleans())
         return Map(x if in_place else self.target(shape, *reads), fn, reads, parameters)
 

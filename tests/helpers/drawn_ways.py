@@ -86,18 +86,20 @@ def drawn_chain(draw, ranks):
         return name
 
     def some(letters):
-        there = [
-            x for x, (of, has) in tensors.items() if has == letters and (of.role == "input" or x in written)
+        choices = [
+            x
+            for x, (each, has) in tensors.items()
+            if has == letters and (each.role == "input" or x in written)
         ]
-        return draw.choice(there) if there and draw.random() < 0.7 else tensor(*letters, "input")
+        return draw.choice(choices) if choices and draw.random() < 0.7 else tensor(*letters, "input")
 
     for _ in range(draw.randint(2, 4)):
         m, n, k = draw.sample("abcd", 3)
         trans = [x for x in "ab" if draw.random() < 0.4]
         a, b = some(k + m if "a" in trans else m + k), some(n + k if "b" in trans else k + n)
-        there = [x for x in sorted(written) if tensors[x][1] == m + n and x not in (a, b)]
+        choices = [x for x in sorted(written) if tensors[x][1] == m + n and x not in (a, b)]
         last = statements and statements[-1].out
-        out = last if last in there else draw.choice(there) if there else tensor(m, n, "output")
+        out = last if last in choices else draw.choice(choices) if choices else tensor(m, n, "output")
         beta = draw.choice([0.0, 1.0, 1.0, -0.5]) if out in written else 0.0
         statements.append(Multiply(out, a, b, tuple(trans), draw.choice([1.0, 0.5]), beta))
         written.add(out)

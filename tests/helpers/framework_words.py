@@ -19,13 +19,13 @@ def plain_dtensor(mesh, placements, shape):
     """Rows and columns that each rank holds, by the rules of DTensor and lists of indices."""
     result = []
     for at in product(*map(range, mesh)):
-        held = [list(range(size)) for size in shape]
+        indices = [list(range(size)) for size in shape]
         for i, parts, placement in zip(at, mesh, placements, strict=True):
             if placement == "Replicate":
                 continue
             dim, split = (*[int(x) for x in placement[placement.index("(") + 1 : -1].split(",")], 1)[:2]
-            held[dim] = [x for piece in chunks(held[dim], split) for x in chunks(piece, parts)[i]]
-        result.append(held if all(held) else [[], []])
+            indices[dim] = [x for piece in chunks(indices[dim], split) for x in chunks(piece, parts)[i]]
+        result.append(indices if all(indices) else [[], []])
     return result
 
 
@@ -46,7 +46,7 @@ def dtensors(draw):
     dims = [draw(st.sampled_from([None, 0, 1])) for _ in mesh]
     placements = ["Replicate"] * len(mesh)
     for dim in (0, 1):
-        order = draw(st.permutations([axis for axis, of in enumerate(dims) if of == dim]))
+        order = draw(st.permutations([axis for axis, cut in enumerate(dims) if cut == dim]))
         for place, axis in enumerate(order):
             split = prod(mesh[outer] for outer in order[:place] if outer > axis)
             placements[axis] = f"Shard({dim})" if split == 1 else f"_StridedShard({dim},{split})"

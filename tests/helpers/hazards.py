@@ -64,11 +64,11 @@ def conflicts_by_rule(schedule):
     """Pairs (earlier, later) of actions on the same memory: of one buffer, or two buffers of one slot."""
     result = set()
     for one, other in combinations(touches(schedule), 2):
-        (x, how, buffer, place_, *here), (y, what, same, there, *ranges) = one, other
+        (x, how, buffer, place_, *here), (y, what, same, other_place, *ranges) = one, other
         if buffer == same:
             met = all(set(a) & set(b) for a, b in zip(here, ranges, strict=True))
         else:
-            met = place_ == there and place_[1] >= 0
+            met = place_ == other_place and place_[1] >= 0
         if met and x != y and (how != what or how == "writes"):
             result.add((x, y))
     return result
@@ -76,7 +76,7 @@ def conflicts_by_rule(schedule):
 
 def unwritten_by_rule(schedule):
     """Actions that read or add to an element of a temporary that the rows before have not left there."""
-    there, result = defaultdict(set), set()  # by slot: the elements that hold something, with their buffer
+    contents, result = defaultdict(set), set()  # by slot: the elements that hold something, with their buffer
     for action, touched in groupby(touches(schedule), key=lambda touch: touch[0]):
         keeps = schedule.kind[action] == GEMM and schedule.details.beta[action] != 0
         written = {}
@@ -84,12 +84,12 @@ def unwritten_by_rule(schedule):
             if slot[1] < 0:
                 continue
             piece = {(buffer, i, j) for i in rows for j in cols}
-            if (how != "writes" or keeps) and not piece <= there[slot]:
+            if (how != "writes" or keeps) and not piece <= contents[slot]:
                 result.add(action)
             if how != "reads":
                 written[slot] = buffer, piece
         for slot, (buffer, piece) in written.items():
-            there[slot] = {x for x in there[slot] if x[0] == buffer} | piece
+            contents[slot] = {x for x in contents[slot] if x[0] == buffer} | piece
     return result
 
 

@@ -44,9 +44,9 @@ def gelu_of_a_product():
         for owner in range(2):
             w = build.own("W", owner)
             if owner != rank:
-                there = build.temporary(rank, "W", w.rows, w.cols, slot="W")
-                build.get(w, there)
-                w = there
+                room = build.temporary(rank, "W", w.rows, w.cols, slot="W")
+                build.get(w, room)
+                w = room
             build.gemm(build.own("H", rank).part(owner, 2, axis=1), build.own("X", rank), w, beta=0)
         build.map("gelu", build.own("Y", rank), build.own("H", rank))
     start = np.array([0, 0, 4, 6, 0, 5, 6, 8], dtype=float)

@@ -13,18 +13,18 @@ def racing_additions(transport, elements, times):
     memory = SymmetricTransport(joined, blocks=2)
     kind = np.dtype(np.float32)
     ones, sums = (memory.allocate([4 * elements] * memory.size) for _ in range(2))
-    own, there = (
+    source, target = (
         Block(rank, heap, 0, 1, elements, elements, kind) for rank, heap in ((memory.rank, ones), (0, sums))
     )
-    memory.put(np.ones((1, elements), kind), own)
+    memory.put(np.ones((1, elements), kind), source)
     memory.barrier()
     stream = joined.device.stream()
     for _ in range(times):
-        joined.device.accumulate(memory.region(own), memory.region(there), 2, stream)
+        joined.device.accumulate(memory.region(source), memory.region(target), 2, stream)
     joined.device.finish(stream)
     memory.barrier()
     result = np.empty((1, elements), kind)
-    memory.get(there, result)
+    memory.get(target, result)
     memory.barrier()
     memory.close()
     joined.end()

@@ -146,7 +146,8 @@ class Writer:
         rows, cols = source.rows, source.cols
         if y is not x:
             rows, cols = (
-                self.span(of, min(of, size)) for of, size in zip(y.shape, source.shape, strict=True)
+                self.span(extent, min(extent, size))
+                for extent, size in zip(y.shape, source.shape, strict=True)
             )
             source = shrunk(source, rows.size, cols.size)
         into = (self.piece if kind in ("accumulate", "reduce") else self.room)(rank, y, rows, cols)
@@ -167,8 +168,8 @@ class Writer:
         groups = tuple(self.random.choice([g for g in (1, 2, 4) if batch % g == 0]) for _ in "cab")
         axes = tuple(self.random.randrange(2) for _ in "cab") if batch > 1 else (0, 0, 0)
         members = [[1, 1] for _ in "cab"]
-        for of, axis, group in zip(members, axes, groups, strict=True):
-            of[axis] = batch // group
+        for shape, axis, group in zip(members, axes, groups, strict=True):
+            shape[axis] = batch // group
         each = list(zip((c, a, b), letters, members, strict=True))
         most = dict.fromkeys("mnk", 4)
         for x, of_x, counts in each:
@@ -236,28 +237,28 @@ class Writer:
 
     def piece(self, rank, tensor, rows, cols):
         """A piece of a tensor at a rank, all of it there: its own tile's, or a temporary's."""
-        there = [
-            (key, held)
-            for key, (held, filled) in self.held.items()
-            if held.tensor == self.number(tensor) and covers(held, rank, rows, cols)
+        choices = [
+            (key, temporary)
+            for key, (temporary, filled) in self.held.items()
+            if temporary.tensor == self.number(tensor) and covers(temporary, rank, rows, cols)
             if filled[rows.slice, cols.slice].all()
         ]
-        own = self.own(rank, tensor, rows, cols)
-        if own is not None and (not there or self.random.random() < 0.5):
-            return own
-        if there:
-            key, held = self.random.choice(there)
+        tile = self.own(rank, tensor, rows, cols)
+        if tile is not None and (not choices or self.random.random() < 0.5):
+            return tile
+        if choices:
+            key, temporary = self.random.choice(choices)
             self.used.add(key)
-            return held.cut(rows, cols)
+            return temporary.cut(rows, cols)
         into = self.temporary(rank, tensor, rows, cols)
         self.fill(into, tensor)
         return into
 
     def room(self, rank, tensor, rows, cols):
         """Where a piece of a tensor may be written at a rank."""
-        own = self.own(rank, tensor, rows, cols)
-        if own is not None and tensor.role != "input" and self.random.random() < 0.6:
-            return own
+        tile = self.own(rank, tensor, rows, cols)
+        if tile is not None and tensor.role != "input" and self.random.random() < 0.6:
+            return tile
         return self.temporary(rank, tensor, rows, cols)
 
     def own(self, rank, tensor, rows, cols):
@@ -277,10 +278,10 @@ class Writer:
             else x
             for x, size in zip((rows, cols), tensor.shape, strict=True)
         ]
-        held = self.build.temporary(rank, tensor.name, *more, slot=key)
+        buffer = self.build.temporary(rank, tensor.name, *more, slot=key)
         self.used.add((rank, key))
-        self.held[rank, key] = held, np.zeros(tensor.shape, dtype=bool)
-        return held.cut(rows, cols)
+        self.held[rank, key] = buffer, np.zeros(tensor.shape, dtype=bool)
+        return buffer.cut(rows, cols)
 
     def fill(self, into, tensor):
         """Bring what belongs there, in pieces: each from a tile of any replica, or as zeros."""
@@ -298,13 +299,13 @@ class Writer:
         self.mark(into)
 
     def may_write(self, piece):
-        own = piece.buffer not in [held.buffer for held, _ in self.held.values()]
-        return not own or self.build.tensors[piece.tensor].role != "input"
+        permanent = piece.buffer not in [temporary.buffer for temporary, _ in self.held.values()]
+        return not permanent or self.build.tensors[piece.tensor].role != "input"
 
     def mark(self, piece):
         """Note that a piece is there; an owned tile always is."""
-        for held, filled in self.held.values():
-            if held.buffer == piece.buffer:
+        for temporary, filled in self.held.values():
+            if temporary.buffer == piece.buffer:
                 filled[piece.rows.slice, piece.cols.slice] = True
 
     def number(self, tensor):
@@ -324,8 +325,8 @@ class Writer:
         return [self.random.choice(self.rows)] if more else []
 
 
-def covers(held, rank, rows, cols):
-    return held.rank == rank and held.rows.intersect(rows) == rows and held.cols.intersect(cols) == cols
+def covers(piece, rank, rows, cols):
+    return piece.rank == rank and piece.rows.intersect(rows) == rows and piece.cols.intersect(cols) == cols
 
 
 def meet(x, y):

@@ -16,9 +16,9 @@ def assert_same(one, other):
         x, y = getattr(one, name), getattr(other, name)
         assert x.dtype == y.dtype, name
         assert np.array_equal(x, y), name
-    for of, kind in (("details", Details), ("temporaries", Buffers)):
+    for part, kind in (("details", Details), ("temporaries", Buffers)):
         for field in fields(kind):
-            x, y = (getattr(getattr(schedule, of), field.name) for schedule in (one, other))
+            x, y = (getattr(getattr(schedule, part), field.name) for schedule in (one, other))
             assert x.dtype == y.dtype, field.name
             assert np.array_equal(x, y), field.name
     assert [p.tolist() for p in one.pools] == [p.tolist() for p in other.pools]

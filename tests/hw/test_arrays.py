@@ -42,7 +42,7 @@ def stories():
 def agreed(stories, name):
     """What all ranks have found alike."""
     first = stories[name][0]
-    assert all(found == first for found in stories[name]), stories[name]
+    assert all(story == first for story in stories[name]), stories[name]
     return first
 
 
@@ -104,7 +104,7 @@ def test_the_cases_of_the_testers_of_pblas(stories):
     ],
 )
 def test_what_cannot_be_is_refused_on_every_rank_before_anything_is_moved(stories, story, words):
-    assert all(words in said for said in stories[story]), stories[story]
+    assert all(words in message for message in stories[story]), stories[story]
 
 
 WAYS = pytest.mark.parametrize("environment", [{}, {"UMM_MPI_WINDOW": "remote"}], ids=["shared", "messages"])

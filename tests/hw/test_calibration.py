@@ -164,17 +164,17 @@ def test_times_that_scatter_are_drawn_to_their_law(seed):
     rng = np.random.default_rng(seed)
     true = np.array([law(*shape) for shape in SHAPES])
     noise = np.full(len(true), 0.05)
-    drawn, own = drawn_to_law(SHAPES, true * np.exp(rng.normal(0, noise)), noise)
+    drawn, residual = drawn_to_law(SHAPES, true * np.exp(rng.normal(0, noise)), noise)
     assert np.median(np.abs(drawn / true - 1)) < 0.02
-    assert own < 0.05
+    assert residual < 0.05
 
 
 def test_what_lies_off_the_law_beyond_its_noise_stays_where_it_was_measured():
     true = np.array([law(*shape) for shape in SHAPES])
     measured = true * np.where(np.arange(len(true)) % 2, 1.2, 1.0)
-    drawn, own = drawn_to_law(SHAPES, measured, np.full(len(true), 1e-3))
+    drawn, residual = drawn_to_law(SHAPES, measured, np.full(len(true), 1e-3))
     assert np.allclose(drawn, measured, rtol=1e-2)
-    assert own > 0.05
+    assert residual > 0.05
 
 
 def test_a_transfer_beside_gemms_costs_what_they_take_longer():

@@ -132,15 +132,15 @@ def test_the_members_of_a_batch_are_multiplied_one_by_one(product, m, n, k, dtyp
     parts = [product.batch // group for group in product.groups]
     transport = NumpyTransport(1)
     blocks = []
-    for seed, (shape, axis, of) in enumerate(zip(shapes, product.batch_axes, parts, strict=True)):
-        full = [side * of if axis == number else side for number, side in enumerate(shape)]
+    for seed, (shape, axis, count) in enumerate(zip(shapes, product.batch_axes, parts, strict=True)):
+        full = [side * count if axis == number else side for number, side in enumerate(shape)]
         blocks.append(placed(transport, full, dtype, seed))
     c, a, b = (transport.view(block) for block in blocks)
     expected = product.beta * c.astype(np.float64) if product.beta else np.zeros(c.shape)
     for member in range(product.batch):
         into, left, right = (
-            cut(array.astype(np.float64) if array is not c else expected, axis, member // group, of)
-            for array, axis, group, of in zip(
+            cut(array.astype(np.float64) if array is not c else expected, axis, member // group, count)
+            for array, axis, group, count in zip(
                 (c, a, b), product.batch_axes, product.groups, parts, strict=True
             )
         )

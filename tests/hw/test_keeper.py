@@ -31,7 +31,7 @@ class Table:
 @pytest.fixture
 def watched(monkeypatch, tmp_path):
     table, clock = Table(), [0.0]
-    for name, of in {
+    for name, value in {
         "children": table.children,
         "descendants": table.descendants,
         "is_dead": table.dead.__contains__,
@@ -39,7 +39,7 @@ def watched(monkeypatch, tmp_path):
         "faults_of_lost_children": lambda x: table.faults.get(x, 0),
         "monotonic": lambda: clock[0],
     }.items():
-        monkeypatch.setattr(keeper, name, of)
+        monkeypatch.setattr(keeper, name, value)
     watch = keeper.Watch(MPIEXEC, tmp_path, size=4)
 
     def after(seconds):

@@ -36,33 +36,33 @@ def test_what_all_ranks_do_takes_as_long_as_on_the_slowest_core():
 
 
 @given(repeats, st.floats(1e-3, 2e-3), st.floats(1e-3, 2e-3))
-def test_the_usual_pace_is_among_those_that_count(found, best, pace):
+def test_the_usual_pace_is_among_those_that_count(runs, best, pace):
     """And what was measured at it counts as it is."""
-    readings = [one.reading for one in undisturbed(found, best)]
-    assert min(readings) <= usual(found, best) <= max(readings)
+    readings = [one.reading for one in undisturbed(runs, best)]
+    assert min(readings) <= usual(runs, best) <= max(readings)
     assert seconds([Paced(0.1, pace)], best, pace) == pytest.approx([0.1])
 
 
 def test_several_ranks_are_as_slow_as_the_slowest():
-    quick, slow, own = Reading(1e-3, 1.0), Reading(3e-3, 0.6), Reading(0.4, 1.0)
-    assert together(0.5, [(quick, own, quick), (quick, own, slow)]) == Paced(0.5, 2e-3, 0.6)
+    quick, slow, disturbed = Reading(1e-3, 1.0), Reading(3e-3, 0.6), Reading(0.4, 1.0)
+    assert together(0.5, [(quick, disturbed, quick), (quick, disturbed, slow)]) == Paced(0.5, 2e-3, 0.6)
 
 
 def test_a_run_in_which_another_program_computed_does_not_count():
     """The readings before and after it had their core; of its own 0.4 s it had half."""
-    quick, own = Reading(1e-3, 1.0), Reading(0.4, 0.5)
-    assert together(0.5, [(quick, own, quick)]).share == 0.5
+    quick, disturbed = Reading(1e-3, 1.0), Reading(0.4, 0.5)
+    assert together(0.5, [(quick, disturbed, quick)]).share == 0.5
 
 
 @given(repeats, st.floats(1e-3, 2e-3))
-def test_what_counts_had_its_core_at_its_best_or_was_least_disturbed(found, best):
+def test_what_counts_had_its_core_at_its_best_or_was_least_disturbed(runs, best):
     """All such repeats count; where they are less than a quarter, those that had most of the fastest core."""
-    kept = undisturbed(found, best)
-    quiet = [one for one in found if one.share >= OWN_CORE and one.reading <= SLACK * best]
-    least = -(-len(found) // 4)
+    kept = undisturbed(runs, best)
+    quiet = [one for one in runs if one.share >= OWN_CORE and one.reading <= SLACK * best]
+    least = -(-len(runs) // 4)
     assert len(kept) == max(len(quiet), least)
     if len(quiet) < least:
-        slowed = sorted(one.reading / one.share for one in found)
+        slowed = sorted(one.reading / one.share for one in runs)
         assert [one.reading / one.share for one in kept] == slowed[:least]
 
 

@@ -138,8 +138,8 @@ def test_on_two_levels_each_byte_crosses_to_the_other_host_once(tmp_path):
                 crossed[movement] = hosts.sent() - before
     except NamespaceError as error:
         pytest.skip(f"NOT TESTED ON TWO HOSTS: {error}")
-    once = 2 * 512 * 1024 * 4
-    assert crossed["flat"] - crossed["two-level"] == pytest.approx(once, rel=0.15)
+    expected = 2 * 512 * 1024 * 4
+    assert crossed["flat"] - crossed["two-level"] == pytest.approx(expected, rel=0.15)
 
 
 @pytest.mark.parametrize(
@@ -159,14 +159,14 @@ def test_a_host_that_is_killed_or_frozen_ends_the_command(hosts, launched, sent,
     process = launched(*FOREVER)
     assert re.search(r"0 is \d+ on", process.stderr.readline())  # the note that names the ranks
     time.sleep(1.0)
-    there = hosts.processes(1)
-    for number in there:
+    processes = hosts.processes(1)
+    for number in processes:
         os.kill(number, sent)
     began = time.monotonic()
     try:
         _, stderr = process.communicate(timeout=60)
     finally:
-        for number in there if sent == signal.SIGSTOP else ():
+        for number in processes if sent == signal.SIGSTOP else ():
             os.kill(number, signal.SIGKILL)
     assert process.returncode != 0
     assert time.monotonic() - began < seconds

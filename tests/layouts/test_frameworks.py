@@ -187,10 +187,10 @@ def test_what_a_framework_cannot_say_is_named(text, framework, why):
 
 def test_a_mesh_of_two_axes_of_two_cuts_ten_rows_otherwise_than_one_of_four():
     """Halves of 5, then 3 and 2 of each; an axis of four makes 3, 3, 3 and 1."""
-    twice = Layout.from_dtensor((2, 2), ["Shard(0)", "Shard(0)"], (10, 4))
-    once = Layout.from_dtensor((4,), ["Shard(0)"], (10, 4))
-    assert (str(twice), str(once)) == ("edges:0-3-5-8-10x0-4:4x1", "row")
-    assert twice.to_dtensor().placements == ("Shard(0)", "Shard(0)")
+    edges = Layout.from_dtensor((2, 2), ["Shard(0)", "Shard(0)"], (10, 4))
+    row = Layout.from_dtensor((4,), ["Shard(0)"], (10, 4))
+    assert (str(edges), str(row)) == ("edges:0-3-5-8-10x0-4:4x1", "row")
+    assert edges.to_dtensor().placements == ("Shard(0)", "Shard(0)")
 
 
 def test_the_guide_says_what_is_so():

@@ -114,8 +114,8 @@ def test_every_replica_is_whole_and_every_rank_has_one_place(layout):
     assert np.array_equal(layout.places[replica, row, col], np.arange(layout.ranks))
     for number in range(layout.replicas):
         assert set(layout.owners[number].reshape(-1)) <= set(np.flatnonzero(layout.replica_of_rank == number))
-        held = layout.elements_of_rank[layout.replica_of_rank == number].sum()
-        assert held == layout.shape[0] * layout.shape[1]
+        elements = layout.elements_of_rank[layout.replica_of_rank == number].sum()
+        assert elements == layout.shape[0] * layout.shape[1]
 
 
 @given(layouts)

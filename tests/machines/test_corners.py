@@ -144,7 +144,7 @@ def test_of_many_layers_an_assumed_start_counts_as_often_as_there_are_layers():
     low, high = result.starts.range_s
     schedule = result.best.contender.schedule(chain, machine)
     alone = assumed_starts(
-        machine, lambda on: result.best.contender.schedule(chain, on), executor("sim").makespan
+        machine, lambda target: result.best.contender.schedule(chain, target), executor("sim").makespan
     )
     times = result.best.makespan_s / umm.run(schedule).makespan_s
     assert (low, high) == pytest.approx([times * x for x in alone.range_s])

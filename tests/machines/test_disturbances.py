@@ -66,11 +66,11 @@ def test_single_copies_wait_for_no_start(tmp_path):
 def test_the_machine_s_fence_comes_on_top_of_the_ring_s_own(tmp_path):
     problem = umm.Problem(m=64, n=64, k=64, a="row", b="col", c="col", ranks=4)
     fenced = machine(tmp_path, said("step_fence", '"1 ms"'), "fenced.toml")
-    once = umm.schedule(problem, fenced, algorithm="ring")
+    single = umm.schedule(problem, fenced, algorithm="ring")
     twice = umm.schedule(problem, fenced, algorithm="ring", fence_s=1 * MS)
     same = umm.schedule(problem, machine(tmp_path), algorithm="ring", fence_s=1 * MS)
-    assert makespan(once) == makespan(same)
-    assert makespan(twice) == pytest.approx(makespan(once) + 3 * MS, rel=1e-12)
+    assert makespan(single) == makespan(same)
+    assert makespan(twice) == pytest.approx(makespan(single) + 3 * MS, rel=1e-12)
 
 
 def test_a_collective_goes_by_the_means_of_its_name(tmp_path):
@@ -232,13 +232,13 @@ def test_gemms_load_what_they_are_the_first_to_use(tmp_path, how):
     rate = machine(tmp_path, said("refill", '"1 GB/s"'), "refill.toml")
     problem = umm.Problem(m=192, n=256, k=128, a="2d:2x2", b="row", c="col", ranks=4)
     plain, slow = (umm.schedule(problem, m, policy=how, stationary="A") for m in (machine(tmp_path), rate))
-    temporary, held, used = first_tiles(slow.tensors)[-1], slow.temporaries, set()
+    temporary, buffers, used = first_tiles(slow.tensors)[-1], slow.temporaries, set()
     expected = np.zeros(len(slow))
     for row in (slow.kind == GEMM).nonzero()[0]:
         c, a = slow.details.buffer[row, :2]
         m, n, k = slow.details.multiplied[row]
         block = ("A", a, *slow.details.rows[row, 1], *slow.details.cols[row, 1])
-        slot = ("C", slow.rank[row], *held.slot[[c - temporary]]) if c >= temporary else None
+        slot = ("C", slow.rank[row], *buffers.slot[[c - temporary]]) if c >= temporary else None
         if a < temporary and block not in used:
             expected[row] += m * k
         if slot and slot not in used:
@@ -260,8 +260,8 @@ def test_gemms_load_what_has_left_the_caches_since_it_was_got(tmp_path, how):
     options = {"algorithm": how} if how == "summa" else {"policy": how, "stationary": "C"}
     problem = umm.Problem(m=64, n=128, k=256, a="row", b="cyclic:32x32:1x2", c="cyclic:16x64:1x2", ranks=2)
     some, none = (umm.schedule(problem, m, **options) for m in (small, large))
-    temporary, held, used = first_tiles(some.tensors)[-1], some.temporaries, set()
-    size = 4 * np.diff(held.rows)[:, 0] * np.diff(held.cols)[:, 0]
+    temporary, buffers, used = first_tiles(some.tensors)[-1], some.temporaries, set()
+    size = 4 * np.diff(buffers.rows)[:, 0] * np.diff(buffers.cols)[:, 0]
     expected = np.zeros(len(some))
     for row in (some.kind == GEMM).nonzero()[0]:
         m, n, k = some.details.multiplied[row]
@@ -364,17 +364,17 @@ def test_no_accumulate_inside_a_device_beats_a_local_one(nbytes):
 def shuffled(m, ranks, side, rounds):
     """All ranks at once copy to a neighbour, add to themselves and multiply; and the bytes they touch."""
     layout = partial(Layout.parse, shape=(side * ranks, side), ranks=ranks)
-    held = [Tensor(name, layout("row"), "float32", "both") for name in "XYZ"]
+    tensors = [Tensor(name, layout("row"), "float32", "both") for name in "XYZ"]
     thin = Tensor("B", Layout.parse(f"row@{ranks}", (side, 1), ranks), "float32", "input")
     out = Tensor("C", Layout.parse("row", (side * ranks, 1), ranks), "float32", "both")
-    build = Builder("shuffled", Chain("shuffled", (*held, thin, out), (), ranks), m)
+    build = Builder("shuffled", Chain("shuffled", (*tensors, thin, out), (), ranks), m)
     traffic = 0.0
     for number in range(rounds):
         for rank in range(ranks):
             x, y, z = (build.tile(name, rank, 0) for name in "XYZ")
             build.gemm(build.tile("C", rank, 0), x, build.tile("B", 0, 0, rank), beta=0)
-            there = build.temporary((rank + 1) % ranks, "Y", y.rows, y.cols, slot=number % 2)
-            build.put(y, there)
+            target = build.temporary((rank + 1) % ranks, "Y", y.rows, y.cols, slot=number % 2)
+            build.put(y, target)
             room = build.temporary(rank, "Z", z.rows, z.cols, slot="own")
             build.accumulate(z, room)
             traffic += 4 * side * side * (1 + 2 + 3)

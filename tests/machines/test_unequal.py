@@ -140,10 +140,10 @@ def chains_on_four():
             yield pytest.param(outline, way, id=f"{name}-{way}")
 
 
-def slow_device_costs(chain, on, how):
+def slow_device_costs(chain, name, how):
     """Return the seconds with equal devices and with one whose numbers are a quarter of the others'."""
     slow = {"device.1.peak": "x0.25", "device.1.memory_bandwidth": "x0.25"}
-    return [umm.run(lower(chain, machine(on, x), **how)).makespan_s for x in ({}, slow)]
+    return [umm.run(lower(chain, machine(name, x), **how)).makespan_s for x in ({}, slow)]
 
 
 @pytest.mark.parametrize(("outline", "way"), [*chains_on_four()])
@@ -161,10 +161,10 @@ def test_every_statement_takes_longer_with_a_slow_device(outline, way):
     assert even <= uneven < 4.1 * even
 
 
-@pytest.mark.parametrize("on", ["h100-8", "b200-8", "mi300x-8", "pvc-12", "tpu-v5e-4"])
+@pytest.mark.parametrize("name", ["h100-8", "b200-8", "mi300x-8", "pvc-12", "tpu-v5e-4"])
 @pytest.mark.parametrize("moved", [lambda x: x, each_by_itself, in_8_bits])
-def test_a_mixture_takes_longer_with_a_slow_device_on_any_machine(on, moved):
+def test_a_mixture_takes_longer_with_a_slow_device_on_any_machine(name, moved):
     """Grouped kernels by their own rate or as other multiplies, with a library's kernels or by roofline."""
     sizes = {"tokens": 64, "hidden": 128, "ffn": 128, "experts": 4, "top_k": 2, "dtype": "bfloat16"}
-    even, uneven = slow_device_costs(moved(umm.chain("moe", **sizes)).laid_out("expert", 4), on, AUTO)
+    even, uneven = slow_device_costs(moved(umm.chain("moe", **sizes)).laid_out("expert", 4), name, AUTO)
     assert even <= uneven < 4.1 * even

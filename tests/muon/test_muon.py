@@ -265,7 +265,9 @@ def test_syrk_halves_two_of_three_products_and_batches_take_no_longer():
 
 def test_products_of_shampoo_and_soap_are_those_of_their_factors():
     """G of 2 x 3: L and R, then two products a side; SOAP rotates there and back."""
-    multiplies = {name: sum(x.m * x.n * x.k for x in of(2, 3, 1, 5)) for name, of in PRODUCTS.items()}
+    multiplies = {
+        name: sum(x.m * x.n * x.k for x in products(2, 3, 1, 5)) for name, products in PRODUCTS.items()
+    }
     assert multiplies == {
         "muon": 5 * (12 + 8 + 12), "muon-gram": 2 * (12 + 12) + 14 * 8, "shampoo": 2 * (12 + 18),
         "soap": 3 * (12 + 18),

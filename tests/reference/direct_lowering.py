@@ -85,8 +85,8 @@ class Lowering:
             for r in range(problem.p)
         ]
         self.slices = [  # whether a rank gets any
-            any(self.fetched(r, x, False) and not whole[x] for x in "AB")
-            for r, whole in enumerate(self.whole)
+            any(self.fetched(r, x, False) and not complete[x] for x in "AB")
+            for r, complete in enumerate(self.whole)
         ]
         self.shared = self.tiles_with_remote_updates()
         self.slots = [self.slot_counts(rank) for rank in range(problem.p)]
@@ -165,10 +165,10 @@ class Lowering:
     def charge_again(self) -> None:
         """Charge the gets from a cache, now that all ranks' are known."""
         of_rank = [sum(nbytes for _, nbytes in state.again) for state in self.state]
-        for state, own in zip(self.state, of_rank, strict=True):
+        for state, seconds in zip(self.state, of_rank, strict=True):
             for action, nbytes in state.again:
                 mean = sum(of_rank) / max(len(of_rank), self.machine.device_count)
-                share = min(1.0, mean / own)
+                share = min(1.0, mean / seconds)
                 self.actions[action]["nbytes"] = self.charged(nbytes, cached=share)
 
     def cached(self, rank: int, payload: int, what: Any) -> bool:
@@ -202,11 +202,11 @@ class Lowering:
         loads = self.loads(rank, j)
         for matrix in "AB":
             if self.home(matrix, op.tiles[matrix], rank) != rank:
-                held = self.lower_get(rank, j, matrix)
-                slots[matrix] = held.slot
-                where[matrix] = self.temporary(rank, held.slot, matrix, held.rows, held.cols)
-                after.add(held.get)
-                loads += self.loads_large(rank, op, matrix, held)
+                fetched = self.lower_get(rank, j, matrix)
+                slots[matrix] = fetched.slot
+                where[matrix] = self.temporary(rank, fetched.slot, matrix, fetched.rows, fetched.cols)
+                after.add(fetched.get)
+                loads += self.loads_large(rank, op, matrix, fetched)
         target = op.tiles["C"]
         sends = self.sends(op, rank)
         if sends:
@@ -251,9 +251,9 @@ class Lowering:
         op, state = self.ops[rank][j], self.state[rank]
         tile = op.tiles[matrix]
         rows, cols = self.span(op, matrix, self.whole[rank][matrix])
-        held = state.fetched.get(matrix)
-        if self.reuse and held is not None and held[:4] == (j - 1, tile, rows, cols):
-            slot, get = held.slot, held.get
+        fetched = state.fetched.get(matrix)
+        if self.reuse and fetched is not None and fetched[:4] == (j - 1, tile, rows, cols):
+            slot, get = fetched.slot, fetched.get
         else:
             slot = self.next_slot(rank, matrix)
             after = set(state.readers[slot][-1:])
@@ -348,15 +348,15 @@ class Lowering:
     def loads(self, rank: int, number: int) -> float:
         """The seconds for an A in its own memory that no op of the rank before this one has read."""
         op, before = self.ops[rank][number], self.ops[rank][:number]
-        own = self.home("A", op.tiles["A"], rank) == rank
-        if not self.machine.refill or not own or any((x.m, x.k) == (op.m, op.k) for x in before):
+        local = self.home("A", op.tiles["A"], rank) == rank
+        if not self.machine.refill or not local or any((x.m, x.k) == (op.m, op.k) for x in before):
             return 0.0
         return self.payload("A", op.m, op.k) / self.machine.refill
 
-    def loads_large(self, rank: int, op: Op, matrix: str, held: Fetched) -> float:
+    def loads_large(self, rank: int, op: Op, matrix: str, fetched: Fetched) -> float:
         """The seconds for a slice of over a quarter of the cache that no op has read since it was got."""
-        slice_, read = (held.get, matrix, op.slice(matrix)), self.state[rank].read
-        full = self.payload(matrix, held.rows, held.cols)
+        slice_, read = (fetched.get, matrix, op.slice(matrix)), self.state[rank].read
+        full = self.payload(matrix, fetched.rows, fetched.cols)
         if not self.machine.refill or 4 * full <= (self.machine.cache or math.inf) or slice_ in read:
             return 0.0
         read.add(slice_)
@@ -366,8 +366,8 @@ class Lowering:
         """The seconds of an op's gemm, less two thirds of C's if the rank added to it two ops ago or more."""
         op, before = self.ops[rank][number], self.ops[rank][:number]
         seconds = self.gemm_seconds(length(op.m), length(op.n), length(op.k))
-        there = [(x.m, x.n) == (op.m, op.n) and not self.sends(x, rank) for x in before]
-        if not self.machine.refill or sends or not any(there) or there[-1]:
+        matches = [(x.m, x.n) == (op.m, op.n) and not self.sends(x, rank) for x in before]
+        if not self.machine.refill or sends or not any(matches) or matches[-1]:
             return seconds
         most = float(self.machine.most_efficiency(self.problem.dtype, length(op.k)))
         best = self.gemm_seconds(length(op.m), length(op.n), length(op.k), most)
@@ -422,10 +422,10 @@ class Lowering:
         pools = []
         for rank in range(self.problem.p):
             size = dict.fromkeys("ABC", 0)
-            for held in self.temporaries:
-                if held["rank"] == rank:
-                    matrix = held["tensor"]
-                    size[matrix] = max(size[matrix], self.payload(matrix, held["rows"], held["cols"]))
+            for buffer in self.temporaries:
+                if buffer["rank"] == rank:
+                    matrix = buffer["tensor"]
+                    size[matrix] = max(size[matrix], self.payload(matrix, buffer["rows"], buffer["cols"]))
             counts = self.slots[rank]
             pools.append([size[x] for x in "ABC" for _ in range(counts[x])])
         return pools

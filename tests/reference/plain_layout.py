@@ -77,7 +77,7 @@ class PlainLayout:
 
     def replica(self, rank: int) -> int:
         """The replica a rank belongs to."""
-        return next(replica for (replica, _, _), there in self.rank_at.items() if there == rank)
+        return next(replica for (replica, _, _), owner in self.rank_at.items() if owner == rank)
 
 
 def plain_layout(text: str, shape: tuple[int, int], ranks: int) -> PlainLayout:

@@ -38,13 +38,13 @@ TOUCHES = st.tuples(HOW, slices(OWNED))
 
 
 def conflict(one, other):
-    (how, here), (what, there) = one, other
-    places = [x.buffer if x.buffer < FIRST else PLACES[x.buffer - FIRST] for x in (here, there)]
+    (how, first), (what, second) = one, other
+    places = [x.buffer if x.buffer < FIRST else PLACES[x.buffer - FIRST] for x in (first, second)]
     if how == what != WRITE or places[0] != places[1]:
         return False
-    if here.buffer != there.buffer:
+    if first.buffer != second.buffer:
         return True
-    sides = ((here.rows, there.rows), (here.cols, there.cols))
+    sides = ((first.rows, second.rows), (first.cols, second.cols))
     return all(x[0] < y[1] and y[0] < x[1] for x, y in sides)
 
 

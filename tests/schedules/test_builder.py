@@ -73,7 +73,9 @@ def test_the_first_gemm_to_read_an_own_a_loads_it():
 def ring_all_gather(ranks):
     """Every rank passes on what its left neighbour has passed on to it, 8 rows of 8 columns each."""
     build = builder(ranks, X=(8 * ranks, 8, "row", "input"), Y=(8 * ranks, 8, f"row@{ranks}", "output"))
-    into = [[build.own("Y", at, build.own("X", of).rows) for of in range(ranks)] for at in range(ranks)]
+    into = [
+        [build.own("Y", at, build.own("X", source).rows) for source in range(ranks)] for at in range(ranks)
+    ]
     for rank in range(ranks):
         build.get(build.own("X", rank), into[rank][rank])
     for step in range(ranks - 1):
@@ -267,8 +269,8 @@ def test_gemms_at_once_are_those_one_by_one(ranks):
         if at_once:
             build.gemms(*(Slices.of(x) for x in zip(*pieces, strict=True)), beta, ["b"], 2.0)
         else:
-            for own, (c, a, b) in zip(beta.tolist(), pieces, strict=True):
-                build.gemm(c, a, b, own, ["b"], 2.0)
+            for factor, (c, a, b) in zip(beta.tolist(), pieces, strict=True):
+                build.gemm(c, a, b, factor, ["b"], 2.0)
         return build.schedule()
 
     one, other = written(at_once=False), written(at_once=True)

@@ -41,12 +41,12 @@ def written(machine, **how):
     """Rank 0 puts its half of A, 128 bytes, to rank 1, which multiplies with it, while rank 0 multiplies."""
     build = Builder("put", PROBLEM, machine)
     half = build.tile("A", 0, 0)
-    there = build.temporary(1, "A", half.rows, half.cols)
-    build.put(half, there, **how)
+    target = build.temporary(1, "A", half.rows, half.cols)
+    build.put(half, target, **how)
     build.gemm(build.tile("C", 0, 0), half, build.own("B", 0))
     build.gemm(
         build.temporary(1, "C", half.rows, build.layout("C").tile_bounds((0, 0))[1]),
-        there,
+        target,
         build.own("B", 1),
         beta=0,
     )

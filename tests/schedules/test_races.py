@@ -120,10 +120,10 @@ def told(schedule):
 def test_a_race_says_who_does_what_to_which_memory():
     """Rank 1 puts A's lower half into rank 0's C, adds to a part of it; rank 0 multiplies into all of it."""
     build = builder(A="row", C="row")
-    here, there = build.own("C", 0), build.own("A", 1)
-    build.put(there, here)
-    build.accumulate(there.part(1, 2), here.part(1, 2))
-    build.gemm(here, build.own("A", 0).part(0, 2, axis=1), build.own("A", 0))
+    target, source = build.own("C", 0), build.own("A", 1)
+    build.put(source, target)
+    build.accumulate(source.part(1, 2), target.part(1, 2))
+    build.gemm(target, build.own("A", 0).part(0, 2, axis=1), build.own("A", 0))
     schedule = build.schedule()
     assert told(schedule) == []
     assert told(undone(schedule)) == [
@@ -137,8 +137,8 @@ def test_a_race_says_who_does_what_to_which_memory():
 def test_two_pieces_in_one_slot_race_though_their_tensors_differ():
     build = builder(A="row", C="row")
     for name in "AC":
-        own = build.own(name, 1)
-        build.get(own, build.temporary(0, name, own.rows, own.cols, slot="room"))
+        tile = build.own(name, 1)
+        build.get(tile, build.temporary(0, name, tile.rows, tile.cols, slot="room"))
     assert told(undone(build.schedule())) == [
         "action 1 (get of rank 0) writes s0:C[4:8,0:8] while action 0 (get of rank 0) writes s0:A[4:8,0:8]"
     ]
@@ -167,8 +167,8 @@ def test_two_adds_and_two_reads_do_not_race():
 def test_what_is_read_or_added_to_must_be_there():
     """A tile is zero before the run; a temporary is nothing."""
     build = builder(A="row", C="row")
-    own = build.own("C", 1)
-    room = [build.temporary(0, "C", own.rows, own.cols) for _ in range(2)]
+    tile = build.own("C", 1)
+    room = [build.temporary(0, "C", tile.rows, tile.cols) for _ in range(2)]
     build.accumulate(build.own("A", 1), build.own("C", 1))
     build.accumulate(build.own("A", 1), room[0])
     build.get(build.own("A", 0).part(0, 2), room[1].part(0, 2))

@@ -62,8 +62,8 @@ def test_means_take_their_own_share():
     problem = umm.Problem(m=512, n=512, k=512, a="row", b="col", c="2d", ranks=8)
     schedule = umm.schedule(problem, "h100-8", prefetch=4)
     means = (Means("kernel", 0.4), Means("copy_engine", 0.0))
-    of = (np.arange(len(schedule)) % 3 - 1).astype(np.int8)
-    changed = replace(schedule, means=means, means_of=of)
+    means_of = (np.arange(len(schedule)) % 3 - 1).astype(np.int8)
+    changed = replace(schedule, means=means, means_of=means_of)
     assert_same(changed)
     slower, usual = (simulate(x)[1].max() for x in (changed, schedule))
     assert slower > usual

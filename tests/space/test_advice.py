@@ -51,20 +51,20 @@ def test_following_a_verdict_gives_what_it_said_and_ends_the_advice(one):
     advice = advise(schedule, machine, makespan)
     if advice:
         followed = advice.choice.schedule(machine)
-        now, held = makespan(schedule), int(schedule.memory_bytes.max())
+        now, memory = makespan(schedule), int(schedule.memory_bytes.max())
         assert makespan(followed) == advice.choice.makespan_s
         assert 1 - makespan(followed) / now == pytest.approx(advice.saving)
-        assert int(followed.memory_bytes.max()) - held == advice.extra_bytes
+        assert int(followed.memory_bytes.max()) - memory == advice.extra_bytes
         assert advice.saving >= LEAST or advice.extra_bytes < 0
         assert advise(followed, machine, makespan) is None
         schedule = followed
     problem = schedule.problem
     space = Space(problem.m, problem.n, problem.k, problem.dtype, schedule.ranks)
     result = search(space, machine, top=1)
-    seconds, held = makespan(schedule), int(schedule.memory_bytes.max())
+    seconds, memory = makespan(schedule), int(schedule.memory_bytes.max())
     assert result.top[0].makespan_s > seconds * (1 - LEAST)
     as_fast = [x for x in front(result.pricer, result.limit, reach=1 + LEAST) if x.makespan_s <= seconds]
-    assert all(x.memory_bytes > held * (1 - LEAST) for x in as_fast)
+    assert all(x.memory_bytes > memory * (1 - LEAST) for x in as_fast)
 
 
 def test_advice_keeps_the_prefetch_and_the_limits_that_were_asked_for():
@@ -83,7 +83,7 @@ def test_an_assumed_number_that_turns_a_choice_round_is_named():
     makespan = executor("sim").makespan
 
     def lower(stationary):
-        return lambda there: umm.schedule(problem, there, stationary=stationary)
+        return lambda target: umm.schedule(problem, target, stationary=stationary)
 
     ways = {f"stationary {x}": lower(x) for x in "ABC"}
     result = decides(machine, "bfloat16", ways, makespan)
@@ -140,9 +140,9 @@ def test_what_a_multiply_does_not_rest_on_is_not_moved(name):
     """Tables of collectives, attention and grouped multiplies leave a one-sided multiply as it is."""
     machine = umm.machine(name)
 
-    def lower(there, c):
+    def lower(target, c):
         problem = umm.Problem(m=700, n=900, k=500, a="row", b="col", c=c, ranks=8, dtype="bfloat16")
-        return umm.schedule(problem, there, stationary="B")
+        return umm.schedule(problem, target, stationary="B")
 
     keys = unused(lower(machine, "2d"))
     assert set(moved_alone(machine, keys)) < set(moved_alone(machine)) or name == "pvc-12"

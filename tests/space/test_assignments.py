@@ -54,14 +54,14 @@ def test_no_joined_schedule_beats_its_bound(machine, ranks, layouts, options):
     chain = umm.chain("mlp", tokens=500, hidden=1024, ffn=2048, backward=True, dtype=dtype)
     space = of_chain(chain, ranks, layouts)
     tables = tables_of(space.points(), machine, options, 0.0)
-    busiest, held = tables.all_busiest(), tables.all_memory()
+    busiest, memory = tables.all_busiest(), tables.all_memory()
     rng, simulate = random.Random(0), executor("sim").makespan
     for number in rng.sample(range(len(busiest)), 8):
         place = tuple(np.unravel_index(number, tables.shape))
         schedule = lower(space.points().program(place), machine, **options)
         assert tables.busiest(place) == pytest.approx(busiest[number], rel=1e-12)
         assert simulate(schedule) >= tables.bound(place) >= tables.busiest(place)
-        assert schedule.memory_bytes.max() >= tables.memory(place) == held[number]
+        assert schedule.memory_bytes.max() >= tables.memory(place) == memory[number]
 
 
 @pytest.mark.parametrize(
@@ -186,8 +186,8 @@ def test_a_batch_is_priced_as_its_schedule_is(data):
     names = {statement.out, *statement.reads}
     laid = {x.name: x.laid_out(data.draw(layout_texts((x.rows, x.cols), ranks)), ranks)
             for x in chain.tensors if x.name in names}  # fmt: skip
-    held = [replace(x, role="output" if name == statement.out else "input") for name, x in laid.items()]
-    schedule = lower(Chain("batch", tuple(held), (statement,), ranks), machine)
+    tensors = [replace(x, role="output" if name == statement.out else "input") for name, x in laid.items()]
+    schedule = lower(Chain("batch", tuple(tensors), (statement,), ranks), machine)
     result, moves = batch_work(statement, laid, umm.machine(machine)), schedule.src != schedule.dst
     gemms = schedule.kind == GEMM
     seconds = np.bincount(schedule.rank[gemms], schedule.seconds[gemms], ranks)
@@ -230,11 +230,11 @@ def test_the_program_finds_the_least_of_all_assignments(data):
 def test_the_program_keeps_to_the_memory_of_each_rank():
     """Two tensors, each on one of two ranks or on the other: both on one take less, but do not fit."""
     together = np.array([[1.0, 2.0], [2.0, 1.0]])[..., None]
-    held = [np.array([[0.6, 0.0], [0.0, 0.6]])] * 2
-    assert LayoutProgram([((0, 1), together)], [x / 2 for x in held]).least().bound == pytest.approx(
+    memory = [np.array([[0.6, 0.0], [0.0, 0.6]])] * 2
+    assert LayoutProgram([((0, 1), together)], [x / 2 for x in memory]).least().bound == pytest.approx(
         1.0, rel=1e-5
     )
-    bound, place = LayoutProgram([((0, 1), together)], held).least()
+    bound, place = LayoutProgram([((0, 1), together)], memory).least()
     assert bound == pytest.approx(2.0, rel=1e-5)
     assert place in ((0, 1), (1, 0))
 
@@ -369,8 +369,8 @@ def test_the_chains_own_layouts_are_points_of_the_space():
 def test_optimizer_state_counts_against_the_budget():
     """12 B for each element of W1 and W2, 128x256 both, a quarter of them on each rank where they are cut."""
     bare = of_chain(outline(), 4, ("row", "col"))
-    held = [umm.search(x, "h100-8", memory=None, top=1).top[0].memory_bytes for x in (bare, bare_and(12.0))]
-    assert held[1] - held[0] == 12 * 2 * 128 * 256 / 4
+    memory = [umm.search(x, "h100-8", memory=None, top=1).top[0].memory_bytes for x in (bare, bare_and(12.0))]
+    assert memory[1] - memory[0] == 12 * 2 * 128 * 256 / 4
     with pytest.raises(InfeasibleError):
         umm.search(bare_and(1000.0), "h100-8", memory="4x")
 

@@ -60,8 +60,8 @@ def test_assignments_that_are_taken_for_alike_have_one_schedule(nodes):
     machine, ranks = {"3 of 2": (NODES_OF_TWO, 6), "2 of 8": (MACHINE, 16)}[nodes]
     chain, compared = umm.chain("gated-mlp", hidden=96, ffn=144, tokens=48, backward=True), 0
     pricer = pricer_of(umm.Space(chain=chain, ranks=ranks, movement="gathered"), machine)
-    own = [chain.layouts_of(name, ranks) for name in ("sequence", "megatron")]
-    for place in (pricer.points.place(x) for x in own):
+    layouts = [chain.layouts_of(name, ranks) for name in ("sequence", "megatron")]
+    for place in (pricer.points.place(x) for x in layouts):
         beside = [(*place[:g], i, *place[g + 1 :]) for g in (0, 1) for i in range(pricer.tables.shape[g])]
         for other in beside:
             if pricer.same(place) == pricer.same(other) and place != other:
@@ -161,7 +161,7 @@ def test_no_assignment_of_a_layer_on_eight_devices_beats_its_bound(seed):
     points = umm.Space(chain=chain, ranks=ranks).points()
     # Near what people use bounds are closest to makespans.
     near = points.place(chain.layouts[draw.choice(sorted(chain.layouts))])
-    texts = [of[at] for of, at in zip(points.choices, near, strict=True)]
+    texts = [choices[at] for choices, at in zip(points.choices, near, strict=True)]
     for group in draw.sample(range(len(texts)), draw.choice([0, 1, 3])):
         texts[group] = draw.choice(points.choices[group])
     layouts = {x: [text] for names, text in zip(points.groups, texts, strict=True) for x in names}
@@ -183,7 +183,7 @@ def test_no_layer_on_four_nodes_beats_its_bound(seed):
     chain = umm.chain("transformer-layer", backward=True, dtype="bfloat16", **sizes)
     points = umm.Space(chain=chain, ranks=32).over(MACHINE).points()
     near = points.place(chain.layouts[draw.choice(["megatron", "sequence"])])
-    texts = [of[at] for of, at in zip(points.choices, near, strict=True)]
+    texts = [choices[at] for choices, at in zip(points.choices, near, strict=True)]
     for group in draw.sample(range(len(texts)), draw.choice([0, 1, 3, 6])):
         texts[group] = draw.choice(points.choices[group])
     layouts = {x: [text] for names, text in zip(points.groups, texts, strict=True) for x in names}

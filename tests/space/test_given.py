@@ -117,16 +117,16 @@ def test_only_numbers_that_copies_depend_on_change_what_bringing_takes(name):
     x, y = (Layout.parse(text, (16, 12), ranks=machine.default_ranks) for text in ("row", "col@2"))
     chain = program(x, y, "float32")
 
-    def took(there):
-        return [simulated(lowered(chain, there, way)) for way in ways_of(chain, there)]
+    def took(target):
+        return [simulated(lowered(chain, target, way)) for way in ways_of(chain, target)]
 
     result = move(x, y, machine, "float32")
     assert result.seconds == min(took(machine))
     for number in numbers(machine.document):
         if number.path[0] == "devices" and number.path[1] in OF_MULTIPLIES:
-            there = with_settings(machine, {number.key: "x0.5"})
-            assert took(there) == took(machine)
-            assert move(x, y, there, "float32") is result
+            changed = with_settings(machine, {number.key: "x0.5"})
+            assert took(changed) == took(machine)
+            assert move(x, y, changed, "float32") is result
     slower = with_settings(machine, {"transfer_overhead": "x2"})
     assert move(x, y, slower, "float32").seconds > result.seconds
 
@@ -134,10 +134,10 @@ def test_only_numbers_that_copies_depend_on_change_what_bringing_takes(name):
 def test_replicating_a_from_rows_moves_seven_shares_to_every_rank():
     """8 ranks get 7/8 of 8192x4096 float32 each: 112 MiB times 8."""
     asked = ["-m", 8192, "-n", 1024, "-k", 4096, "--a", "row@8", "--b", "col", "--c", "col"]
-    there = record("simulate", *asked)["predicted"]
+    replicated = record("simulate", *asked)["predicted"]
     from_row = record("simulate", *asked, "--given", "a=row")["predicted"]
-    assert from_row["get_bytes"] - there["get_bytes"] == 7 * 8192 * 4096 * 4
-    assert from_row["makespan_s"] > there["makespan_s"]
+    assert from_row["get_bytes"] - replicated["get_bytes"] == 7 * 8192 * 4096 * 4
+    assert from_row["makespan_s"] > replicated["makespan_s"]
 
 
 def test_where_operands_are_given_is_read_and_written_in_one_form():

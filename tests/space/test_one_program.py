@@ -42,7 +42,7 @@ def test_layouts_of_a_chains_tensors_are_those_of_the_matrices():
     """By the names that the chain has, or for all at once."""
     chain = as_chain(64, 48, 32, "float32", {})
     named = umm.Space(chain=chain, ranks=4, layouts={"X": "row", "Y": "col,2d"}).points()
-    x, _, y = (list(map(str, of)) for of in named.choices)
+    x, _, y = (list(map(str, each)) for each in named.choices)
     assert (x, y) == (["row"], ["col", "2d"])
     alike = umm.Space(chain=chain, ranks=4, layouts=("row", "col")).points()
     assert all(list(map(str, x)) == ["row", "col"] for x in alike.choices)

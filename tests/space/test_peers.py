@@ -166,8 +166,8 @@ def test_the_verdict_names_where_what_to_do_changes_and_simulation_agrees():
     assert {crossover.below, crossover.above} <= {x.way for x in result.stretches}
     for stretch in result.stretches if WHOLE else result.stretches[:3]:
         middle = replace(problem, m=(stretch.start + stretch.stop) // 2)
-        there = peers(middle, "h100-8", crossover=False)
-        gain = 1 - there.best.makespan_s / there.rows[0].makespan_s
+        answer = peers(middle, "h100-8", crossover=False)
+        gain = 1 - answer.best.makespan_s / answer.rows[0].makespan_s
         if stretch.way == "in place":
             assert gain < 2 * MARGIN
         else:
@@ -263,12 +263,15 @@ def test_between_nodes_everybody_uses_all_cards():
 def test_schemes_whose_weights_do_not_fit_come_last():
     """56 layers of mixtral-8x22b on 16 nodes, with gradients and 12 bytes of states: GiB of a rank."""
     sizes = {"model": "mixtral-8x22b", "tokens": 2**19, "sequences": 128}
-    outline, of = um.chain("moe-layer", backward=True, dtype="bfloat16", **sizes), Stack(56, ("all",), 12.0)
+    outline, stack = (
+        um.chain("moe-layer", backward=True, dtype="bfloat16", **sizes),
+        Stack(56, ("all",), 12.0),
+    )
     least = {}
     for scheme in systems(outline, 128, um.machine("h100-8", nodes=16)):
         changed = scheme.change(outline)
         laid = changed.laid_out(scheme.layouts, 128)
-        least[scheme.name] = of.least_bytes(changed, laid, "all") / 2**30
+        least[scheme.name] = stack.least_bytes(changed, laid, "all") / 2**30
     assert {name: round(x) for name, x in least.items() if "ep8" in name} == {
         "ep8-dp16": 326,
         "ep8-fsdp16": 16,

@@ -186,9 +186,9 @@ def test_layers_take_longest_where_all_numbers_are_slow(monkeypatch, scheme):
     result = steady(layer, layouts, 8, H100, 2)
     makespan, lowered = SIM.makespan, []
 
-    def alone(on):
-        lowered.append(on)
-        return lower(layer.laid_out(layouts, 8), on)
+    def alone(target):
+        lowered.append(target)
+        return lower(layer.laid_out(layouts, 8), target)
 
     ends = layers_range(result, H100, alone, makespan)
     monkeypatch.setattr(uncertainty, "MOST_OF_ALL_CORNERS", 0)

@@ -81,10 +81,10 @@ def test_a_flip_is_where_the_choice_falls_behind_by_the_margin():
     for flip in flips:
         turned = knob(machine, flip.what)
         for nearer, flipped in ((flip.factor, True), (flip.factor**0.98, False)):
-            there = turned.on(machine, nearer)
-            schedule = umm.schedule(answer.choice.problem, there, stationary=answer.choice.stationary)
+            changed = turned.on(machine, nearer)
+            schedule = umm.schedule(answer.choice.problem, changed, stationary=answer.choice.stationary)
             ours = umm.run(schedule).makespan_s
-            assert (best(space, there, "2x")[0] < ours * 0.99) == flipped
+            assert (best(space, changed, "2x")[0] < ours * 0.99) == flipped
     frame = answer.to_frame()
     assert list(frame.columns) == ["what", "now", "factor", "then", "a", "b", "c", "stationary"]
     assert len(frame) == 2 * 11 + 2
@@ -101,8 +101,8 @@ def test_half_and_twice_of_each_number_are_simulated():
     assert 1.9 * now < first.half_s < 2 * now
     for move in answer.moves:
         for factor, seconds in ((0.5, move.half_s), (move.most, move.most_s)):
-            there = umm.machine("pvc-12", {move.what: f"x{factor!r}"})
-            assert seconds == umm.run(answer.choice.schedule(there)).makespan_s
+            changed = umm.machine("pvc-12", {move.what: f"x{factor!r}"})
+            assert seconds == umm.run(answer.choice.schedule(changed)).makespan_s
     assert answer.moves_frame().what.tolist() == [x.what for x in answer.moves]
 
 

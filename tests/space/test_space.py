@@ -28,7 +28,7 @@ def test_nothing_fully_replicated_leaves_factors_below_the_ranks():
     points = Space(**MLP1, ranks=12, fully_replicated=False).points()
     assert points.written == 15**3 * 3
     assert len(points) == 13**3 * 3
-    assert max(x.replicas for of in points.choices for x in of) == 6
+    assert max(x.replicas for layouts in points.choices for x in layouts) == 6
 
 
 def test_equal_replication_leaves_points_whose_operands_have_one_factor():
@@ -52,7 +52,7 @@ def test_all_may_stand_among_other_layouts():
 
 def test_an_operand_can_be_fixed_to_one_layout_or_to_some():
     points = Space(**MLP1, ranks=8, a="row", b="row@2, col@2", c=["2d"], stationary="C").points()
-    assert [[str(x) for x in of] for of in points.choices] == [["row"], ["row@2", "col@2"], ["2d"]]
+    assert [[str(x) for x in layouts] for layouts in points.choices] == [["row"], ["row@2", "col@2"], ["2d"]]
     assert len(points) == 2
 
 

@@ -217,8 +217,8 @@ def test_what_prices_imports_nothing_that_its_digest_leaves_out():
     done = subprocess.run(
         [sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=True
     )
-    there = {name.split(".")[1] for name in done.stdout.split() if name.startswith("umm.")}
-    assert there & set(model.SHOWING) == set()
+    imported = {name.split(".")[1] for name in done.stdout.split() if name.startswith("umm.")}
+    assert imported & set(model.SHOWING) == set()
 
 
 def test_a_newer_file_is_refused(tmp_path):
@@ -253,9 +253,9 @@ def test_a_column_is_one_entry_and_older_files_get_it(tmp_path, monkeypatch):
 def test_frozen_scripts_and_derived_columns_agree(tmp_path):
     """A new file has every column of today, those that came later behind the others."""
     with Store(tmp_path / "s.db") as store:
-        there = store.frame("all_runs").columns.tolist()
+        names = store.frame("all_runs").columns.tolist()
         later = [*columns.LATER, "movement", "put_bytes"]
-        assert there == [name for name in columns.all_columns() if name not in later] + later
+        assert names == [name for name in columns.all_columns() if name not in later] + later
         assert store.frame().columns.tolist() == columns.columns() == list(RUN)
     frozen = " ".join(schema.MIGRATIONS[-1])
     assert all(
@@ -361,13 +361,13 @@ def without_its_table(store):
 )
 def test_a_store_that_cannot_be_written_any_more_is_one_line(tmp_path, harm, message):
     with Store(tmp_path / "s.db") as store:
-        held = harm(store)
+        lock = harm(store)
         rows = [RUN | {"config_id": str(i), "error": "x" * 5000} for i in range(200)]
         with pytest.raises(UmmError, match=f"cannot be used as a store any more: .*{message}") as error:
             store.write(rows)
         assert "\n" not in str(error.value)
-        if held is not None:
-            held.close()
+        if lock is not None:
+            lock.close()
 
 
 def test_a_store_that_cannot_be_read_any_more_is_one_line(tmp_path):

@@ -88,9 +88,11 @@ def test_collectives_of_a_library_run_one_after_another_and_start_together():
             starts.setdefault(x.rank, []).append(x)
     assert [len(x) for x in starts.values()] == [4] * 4
     for number in range(4):
-        ready = max(of[number].end_s for of in starts.values())
+        ready = max(by_number[number].end_s for by_number in starts.values())
         before = [x for x in moving if x.start_s < ready - 1e-12]
-        assert all(x.end_s <= min(of[number].start_s for of in starts.values()) + 1e-12 for x in before)
+        assert all(
+            x.end_s <= min(by_number[number].start_s for by_number in starts.values()) + 1e-12 for x in before
+        )
 
 
 def test_a_search_has_no_bounds_for_a_library():
@@ -201,16 +203,16 @@ def test_hybrid_shards_go_to_their_copies_beside_the_next_sum():
 def test_on_several_nodes_too_layers_share_the_room_of_gathered_weights(name):
     """Two layers more hold two layers more of weights and gradients, and gather as much for each layer."""
     layer = umm.chain("mlp", hidden=512, ffn=1024, tokens=64, backward=True, dtype="bfloat16")
-    held, moved = [], []
+    memory, moved = [], []
     for layers in (4, 6, 8):
         changed = repeated(in_scheme(name, layer, 8), layers)
         laid = changed.laid_out(changed.layouts_of(name, 8), 8)
         how = choices_left(laid, {"stationary": "auto", "movement": "auto"}, name)
         made = lower(laid, umm.machine("a100-2x4"), **how)
-        held.append(int(made.memory_bytes.max()))
+        memory.append(int(made.memory_bytes.max()))
         moved.append(bytes_by_kind(made)["get"])
     assert moved[1] - moved[0] == moved[2] - moved[1]
-    assert held[1] - held[0] == held[2] - held[1]
+    assert memory[1] - memory[0] == memory[2] - memory[1]
 
 
 def test_a_chain_without_such_layouts_is_told_what_it_lacks():

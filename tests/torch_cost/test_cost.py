@@ -17,8 +17,8 @@ MACHINE = umm.machine("h100-8")
 class Placement:
     """As PyTorch's, by its name and its attributes."""
 
-    def __init__(self, *of):
-        self.__dict__.update(zip(("dim", "split_factor"), of, strict=False))
+    def __init__(self, *values):
+        self.__dict__.update(zip(("dim", "split_factor"), values, strict=False))
 
     def __eq__(self, other):
         return type(self) is type(other) and vars(self) == vars(other)

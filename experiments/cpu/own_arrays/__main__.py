@@ -117,10 +117,10 @@ def show(ranks, edge, best):
     print(f"\n{ranks} ranks\n{'case':<14}{'umm':>10}{'of BLAS':>9}" + "".join(f"{x:>11}" for x in others))
     for case in cases(ranks, edge):
         name = case["name"]
-        own = best[name, "umm"]
-        multiples = [f"{best[name, x] / own:.2f}x" if (name, x) in best else "–" for x in others]
-        share = f"{best[name, 'BLAS'] / own:.0%}"
-        print(f"{name:<14}{1e3 * own:>7.1f} ms{share:>9}" + "".join(f"{x:>11}" for x in multiples))
+        seconds = best[name, "umm"]
+        multiples = [f"{best[name, x] / seconds:.2f}x" if (name, x) in best else "–" for x in others]
+        share = f"{best[name, 'BLAS'] / seconds:.0%}"
+        print(f"{name:<14}{1e3 * seconds:>7.1f} ms{share:>9}" + "".join(f"{x:>11}" for x in multiples))
 
 
 if __name__ == "__main__":

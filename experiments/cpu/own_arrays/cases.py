@@ -12,10 +12,10 @@ def cases(ranks, edge=2048):
     text = "x".join(map(str, grid))
     flat_mesh, mesh = [ranks], grid
 
-    def of(name, m, n, k, layouts, process_grid, blocks, placements=None, on=None, aligned=True):
+    def of(name, m, n, k, layouts, process_grid, blocks, placements=None, mesh=None, aligned=True):
         return {
             "name": name, "m": m, "n": n, "k": k, "layouts": layouts, "grid": process_grid, "blocks": blocks,
-            "placements": placements, "mesh": on, "aligned": aligned,
+            "placements": placements, "mesh": mesh, "aligned": aligned,
         }  # fmt: skip
 
     def blocks(sizes, process_grid):

@@ -38,7 +38,7 @@ def rank(number, cases, repeat, ranks):
             continue
         mesh = init_device_mesh("cpu", tuple(case["mesh"]))
         shapes = ((case["m"], case["k"]), (case["k"], case["n"]))
-        places = [[Shard(int(x)) for x in said] for said in case["placements"]]
+        places = [[Shard(int(x)) for x in dims] for dims in case["placements"]]
         left, right = (
             distribute_tensor(torch.full(shape, 1e-3, dtype=torch.float64), mesh, place)
             for shape, place in zip(shapes, places, strict=False)

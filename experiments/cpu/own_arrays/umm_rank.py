@@ -37,11 +37,11 @@ def main():
         # The same multiplies on one core for each rank, with all operands at hand: what BLAS alone takes.
         rows, cols = c.local.shape
         left, right, out = np.ones((k, rows)).T, np.ones((cols, k)).T, np.empty((cols, rows)).T
-        own, blas = [], []
+        planned, blas = [], []
         for _ in range(int(sys.argv[2])):
-            own.append(timed(comm, lambda: plan.multiply(a, b, c)))  # noqa: B023
+            planned.append(timed(comm, lambda: plan.multiply(a, b, c)))  # noqa: B023
             blas.append(timed(comm, lambda: multiply(right.T, left.T, out.T)))  # noqa: B023
-        result[case["name"]] = {"umm": min(own), "BLAS": min(blas), "way": plan.way, "steps": plan.steps}
+        result[case["name"]] = {"umm": min(planned), "BLAS": min(blas), "way": plan.way, "steps": plan.steps}
     if comm.rank == 0:
         print(json.dumps(result))
 

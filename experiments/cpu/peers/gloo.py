@@ -65,9 +65,9 @@ def redistributions(mesh):
             shape = [edge, edge]
             if isinstance(before, Shard):
                 shape[before.dim] //= RANKS
-            there = DTensor.from_local(torch.full(shape, 1e-3), mesh, [before], run_check=False)
+            array = DTensor.from_local(torch.full(shape, 1e-3), mesh, [before], run_check=False)
             yield (
-                lambda there=there, after=after: there.redistribute(mesh, [after]).to_local(),
+                lambda array=array, after=after: array.redistribute(mesh, [after]).to_local(),
                 {"what": what, "bytes": 4 * edge * edge},
             )
 

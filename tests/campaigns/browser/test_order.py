@@ -23,29 +23,29 @@ def swapped(page):
       const ask = window.fetch;
       window.fetch = (path, { signal, ...more }) => ask(path, more);
     }""")
-    held = []
+    requests = []
 
     def hold(route):
         later = "stage" in json.loads(route.request.post_data)
-        if later and not held:
-            held.append(route)
-            held.append(route.fetch())
-        elif not later and len(held) == 2:
+        if later and not requests:
+            requests.append(route)
+            requests.append(route.fetch())
+        elif not later and len(requests) == 2:
             route.fulfill(response=route.fetch())
-            late, answered = held
-            held.append(None)
+            late, answered = requests
+            requests.append(None)
             late.fulfill(response=answered)
         else:
             route.continue_()
 
     page.route(re.compile("/answer$"), hold)
-    return held
+    return requests
 
 
-def held_are(page, held, count):
+def held_are(page, requests, count):
     """Wait until so many steps of a swap are done."""
     end = time.monotonic() + 120
-    while len(held) < count:
+    while len(requests) < count:
         assert time.monotonic() < end
         page.wait_for_timeout(20)
 
@@ -58,10 +58,10 @@ def test_what_was_found_for_another_address_is_not_shown(page, address):
     page.fill("#m", "4096")
     page.keyboard.press("Enter")
     page.wait_for_function("text => document.querySelector('.fact .value').innerText !== text", arg=before)
-    held = swapped(page)
-    held_are(page, held, 2)
+    requests = swapped(page)
+    held_are(page, requests, 2)
     page.go_back()
-    held_are(page, held, 3)
+    held_are(page, requests, 3)
     painted(page)
     assert page.url.endswith(START)
     assert makespan(page) == before
@@ -103,20 +103,20 @@ def test_a_range_that_is_known_stays_on_another_tab(page, address):
 
 def test_what_is_chosen_before_the_first_answer_is_kept(page, address):
     """The first answer is late; what was chosen meanwhile is what the page then shows."""
-    held = []
+    requests = []
 
     def hold(route):
-        if held:
+        if requests:
             route.continue_()
         else:
-            held.append(route)
+            requests.append(route)
 
     page.route(re.compile("/answer$"), hold)
     page.goto(address + "/chain/?machine=pvc-12&tokens=64&hidden=64&ffn=128&ranks=4&choices=row%2Ccol")
     page.locator("#chain label").filter(has_text=re.compile("^gated-mlp$")).click()
     page.wait_for_function("location.search.includes('chain=gated-mlp')")
     found(page)
-    held[0].abort()
+    requests[0].abort()
     assert "--chain gated-mlp" in page.text_content("#as-command")
     assert "tokens=64" in page.url
 

@@ -58,9 +58,9 @@ def main() -> int:
             flush=True,
         )
     for family in FAMILIES:
-        there = {x: counts[f"{family} {x}"] for x in ("taken", "refused")}
-        if any(there.values()):
-            taken, refused = there.values()
+        totals = {x: counts[f"{family} {x}"] for x in ("taken", "refused")}
+        if any(totals.values()):
+            taken, refused = totals.values()
             print(f"{family:12} {taken + refused:8,} cases {taken:8,} taken {refused:8,} refused")
     print(
         f"{number - flags.first:,} cases of seed {flags.seed} in {time.monotonic() - began:.0f} s: "

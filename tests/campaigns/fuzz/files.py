@@ -101,8 +101,8 @@ def topology(random: Random, folder: Path) -> str:
     if refusal is not None:
         return REFUSED
     content = tomllib.loads(text)
-    own = in_lines({key: value for key, value in content.items() if key not in CHOSEN})
-    assert {key: value for key, value in result.document.items() if key not in CHOSEN} == own
+    expected = in_lines({key: value for key, value in content.items() if key not in CHOSEN})
+    assert {key: value for key, value in result.document.items() if key not in CHOSEN} == expected
     _as_it_says(result, content["devices"])
     _usable(result)
     return TAKEN

@@ -115,15 +115,15 @@ def request(random: Random, _folder: Path) -> str:
     client, callbacks = _client()
     path, body = "/answer", json.dumps({"query": random.choice(VALUES), "viewer": random.choice(VALUES)})
     if random.random() < 0.6:
-        of = random.choice(callbacks)
-        names = [x.rsplit(".", 1) for x in of["output"].strip(".").split("...")]
+        callback = random.choice(callbacks)
+        names = [x.rsplit(".", 1) for x in callback["output"].strip(".").split("...")]
         outputs = [{"id": name, "property": what.split("@")[0]} for name, what in names]
         asked = {
-            "output": of["output"],
-            "outputs": outputs if of["output"].startswith("..") else outputs[0],
-            "inputs": _named(random, of["inputs"]),
-            "state": _named(random, of["state"]),
-            "changedPropIds": [f"{x['id']}.{x['property']}" for x in of["inputs"][:1]],
+            "output": callback["output"],
+            "outputs": outputs if callback["output"].startswith("..") else outputs[0],
+            "inputs": _named(random, callback["inputs"]),
+            "state": _named(random, callback["state"]),
+            "changedPropIds": [f"{x['id']}.{x['property']}" for x in callback["inputs"][:1]],
         }
         if random.random() < 0.4:
             asked[random.choice(list(asked))] = random.choice(VALUES)

@@ -60,8 +60,8 @@ def schedule(random: Random, folder: Path) -> str:
 
 
 @cache
-def _json(whole: Schedule) -> str:
-    return to_json(whole)
+def _json(schedule: Schedule) -> str:
+    return to_json(schedule)
 
 
 def _archive(random: Random, folder: Path, arrays: dict[str, Any], read_path: Any, *beside: str) -> str:

@@ -91,8 +91,8 @@ def kill(kind: Kind, folder: Path, drawn: random.Random) -> Killed:
         )
         share = drawn.random()
         ended = until(lambda: process.poll() is not None or kind.moment(folder, marked(mark), share), 60)
-        there = marked(mark)
-        if process.poll() is not None or not there:
+        processes = marked(mark)
+        if process.poll() is not None or not processes:
             code, result = process.wait(), _last(output)
             failed = (f"ended by itself with exit code {code}: {result}",) if code else ()
             return Killed(NOBODY, "", 0.0, result, failed)
@@ -100,7 +100,7 @@ def kill(kind: Kind, folder: Path, drawn: random.Random) -> Killed:
             process.kill()
             return Killed(NOBODY, "", 0.0, _last(output), ("it never came to the moment",))
         able = sorted(
-            x for x, words in there.items() if not kind.ranks or (kind.ranks in words and rank_of(x))
+            x for x, words in processes.items() if not kind.ranks or (kind.ranks in words and rank_of(x))
         )
         if not able:
             process.kill()
@@ -112,7 +112,7 @@ def kill(kind: Kind, folder: Path, drawn: random.Random) -> Killed:
         wrong = []
         stops = sent == signal.SIGSTOP  # which the others notice
         until(lambda: stops or victim not in marked(mark), IGNORED)
-        needless = there.get(victim) == SWEEPER or (kind.goes_on and victim != process.pid)
+        needless = processes.get(victim) == SWEEPER or (kind.goes_on and victim != process.pid)
         ignored = not stops and victim in marked(mark)
         if (ignored or needless) and process.poll() is None:
             process.send_signal(signal.SIGINT)
@@ -134,7 +134,7 @@ def kill(kind: Kind, folder: Path, drawn: random.Random) -> Killed:
         lost = kind.lost(folder)
         if lost is not None:
             wrong.append(lost)
-        role, result = _role(there.get(victim, ""), victim == process.pid, rank), _last(output)
+        role, result = _role(processes.get(victim, ""), victim == process.pid, rank), _last(output)
         text = (
             (folder / "output").read_text(errors="replace") if kind.ranks else result
         )  # mpiexec has the last word
