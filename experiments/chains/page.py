@@ -49,14 +49,15 @@ def _beside(result: Found, name: str) -> str:
     if name in result.left_out:
         return f"≥ {result.left_out[name] / best:.2f}x"
     seconds = result.named[name]
-    return "does not fit" if seconds is None else f"{seconds / best:.2f}x"
+    return "–" if seconds is None else f"{seconds / best:.2f}x"
 
 
 def _table(results: Sequence[Searched]) -> str:
     """Return cases as Markdown: the best, how sure, what it lies like, and the named ones beside it."""
-    lines = [f"| case | best | how sure | {' | '.join(NAMED)} | layouts of the best |", "|---" * 8 + "|"]
+    lines = [f"| case | best, ms | how sure | {' | '.join(NAMED)} | layouts of the best |", "|---" * 8 + "|"]
     for case, result, _ in results:
-        name = f"{case.chain} {case.model}".strip() + f", {case.machine}, {case.tokens} tokens, {case.memory}"
+        chain = f"{case.chain} {case.model}, " if case.model else ""
+        name = f"{chain}{case.machine}, {case.tokens}, {case.memory}"
         if result is None:
             lines.append(f"| {name} | nothing fits |" + " |" * 6)
             continue
@@ -66,6 +67,6 @@ def _table(results: Sequence[Searched]) -> str:
         lies = {
             x: best.layouts[x] for x in ("X", "Y", "H", "H1", "W1", "W2", "Wq", "Wo") if x in best.layouts
         }
-        texts = ", ".join(f"{x} {text}" for x, text in lies.items())
-        lines.append(f"| {name} | {1e3 * best.makespan_s:.3f} ms | {sure} | {' | '.join(beside)} | {texts} |")
+        texts = " ".join(f"{x}:{text}" for x, text in lies.items())
+        lines.append(f"| {name} | {1e3 * best.makespan_s:.3f} | {sure} | {' | '.join(beside)} | {texts} |")
     return "\n".join(lines) + "\n"

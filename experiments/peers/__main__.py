@@ -41,19 +41,20 @@ def columns(row: Row) -> dict[str, object]:
 
 
 def table(name: str, preset: str, result: dict[int, Peers]) -> str:
-    """Return a table of one machine and one MLP: a line an algorithm, a column an m, the taken ones bold."""
+    """Return a table of one machine and one MLP: a line an algorithm at the least and most m."""
+    ends = (ROWS[0], ROWS[-1])
     order = [row.algorithm for row in result[ROWS[-1]].rows]
-    lines = [f"| {preset} on `{name}` | {' | '.join(f'm = {m}' for m in ROWS)} | exposed | moved | memory |"]
-    lines.append("|---" * (len(ROWS) + 4) + "|")
+    heads = " | ".join(f"m = {m}, ms" for m in ends)
+    lines = [f"| {preset} on `{name}` | {heads} | moved, GiB | memory, GiB |"]
+    lines.append("|---" * (len(ends) + 3) + "|")
     for algorithm in order:
         cells = []
-        for m in ROWS:
+        for m in ends:
             row = next((x for x in result[m].rows if x.algorithm == algorithm), None)
-            output = "–" if row is None else f"{1e3 * row.makespan_s:.2f} ms"
+            output = "–" if row is None else f"{1e3 * row.makespan_s:.2f}"
             cells.append(f"**{output}**" if row is result[m].best else output)
         last = next(x for x in result[ROWS[-1]].rows if x.algorithm == algorithm)
-        cells += [f"{1e3 * last.exposed_s:.2f} ms", f"{last.bytes / 2**30:.1f} GiB"]
-        cells.append(f"{last.memory_bytes / 2**30:.2f} GiB")
+        cells += [f"{last.bytes / 2**30:.1f}", f"{last.memory_bytes / 2**30:.2f}"]
         lines.append(f"| `{algorithm}` | {' | '.join(cells)} |")
     refused = ", ".join(f"`{x}`" for x in result[ROWS[-1]].refused)
     output = f"{result[ROWS[-1]].verdict}"

@@ -115,7 +115,7 @@ def report() -> Iterator[str]:
     groups = defaultdict[str, list[Row]](list)
     for row in rows():
         groups[row.group].append(row)
-    yield "| deployment | rows | fitted | TPOT, median | mean error | in range | TTFT, median |\n"
+    yield "| deployment | rows | fitted | TPOT | mean error | in range | TTFT |\n"
     yield "|---|---|---|---|---|---|---|\n"
     for group, some in sorted(groups.items()):
         answered = [x for x in some if x.tpot]

@@ -5,7 +5,7 @@ shapes were; all other rows judge. Rows above what a device can do are left out,
 """
 
 import csv
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 from zlib import crc32
@@ -116,7 +116,7 @@ class Group(NamedTuple):
     def without(self) -> str:
         """Return the mean and the share within 20 % without rows that the table itself contradicts."""
         off = np.abs(self.off[~self.contradicted])
-        return f"{100 * np.expm1(off.mean()):.1f} % | {100 * (off < np.log1p(NEAR)).mean():.0f} %"
+        return f"{100 * np.expm1(off.mean()):.1f} | {100 * (off < np.log1p(NEAR)).mean():.0f}"
 
 
 class Pair(NamedTuple):
@@ -124,13 +124,15 @@ class Pair(NamedTuple):
 
     Attributes:
         source: Who measured.
-        name: The shape and the way.
+        shape: m, n and k.
+        way: As ``umm fuse`` names it.
         measured: How many times faster the way is.
         predicted: The same.
     """
 
     source: str
-    name: str
+    shape: str
+    way: str
     measured: float
     predicted: float
 
@@ -183,28 +185,27 @@ def pairs() -> Iterator[Pair]:
             result = fusing(shipped(output["machine"]), m, n, k, output["collective"], output["dtype"])
             for way, time in zip(output["ways"], times, strict=True):
                 ratio = result.way("unfused").seconds / result.way(way).seconds
-                yield Pair(table, f"{m}x{n}x{k}, {way}", plain / time, ratio)
+                yield Pair(table, f"{m}x{n}x{k}", way, round(plain / time, 3), round(ratio, 3))
 
 
 def entries() -> Iterator[Entry]:
-    """Yield the ledger's lines."""
+    """Yield the ledger's lines: one a machine, one for whether to fuse."""
     every = list(groups())
     seconds = {(x.machine, x.types): x.by(x.measured) for x in every}
-    for group in every:
-        judged, count = len(group.off), int(group.contradicted.sum())
+    for machine in dict.fromkeys(x.machine for x in every):
+        some = [x for x in every if x.machine == machine]
+        reasons: dict[str, list[str]] = {}
+        for group in some:
+            if group.mean > MEAN or group.near < SHARE:
+                reasons.setdefault(_why(group, seconds), []).append(group.types)
         yield reproduced(
-            f"XLA's table, {group.machine}, {group.types}: {judged} GEMMs that were not fitted",
+            f"XLA's table, {machine}: {sum(len(x.off) for x in some)} GEMMs of {len(some)} types, not fitted",
             SOURCE,
-            f"off {100 * group.mean:.1f} % in the geometric mean, {100 * group.near:.0f} % within 20 %; "
-            f"{int(group.fitted.sum())} more rows fitted"
-            + (
-                f"; without {count} that the table itself contradicts {group.without().replace(' |', ',')}"
-                if count
-                else ""
-            ),
-            group.mean <= MEAN and group.near >= SHARE,
-            f"`{group.machine}`",
-            _why(group, seconds),
+            f"off {_least_to_most(100 * x.mean for x in some)} % in the geometric mean by type, "
+            f"{_least_to_most((100 * x.near for x in some), 0)} % within 20 % ([by type](truth/GEMMS.md))",
+            not reasons,
+            f"`{machine}`",
+            "; ".join(f"{', '.join(types)}: {why}" for why, types in reasons.items()),
         )
     result = list(pairs())
     right = sum((x.measured > 1) == (x.predicted > 1) for x in result)
@@ -216,6 +217,11 @@ def entries() -> Iterator[Entry]:
         right >= 0.9 * len(result) and agree >= 0.9,
         "`umm.space.fusing`",
     )
+
+
+def _least_to_most(values: Iterable[float], digits: int = 1) -> str:
+    ordered = sorted(values)
+    return f"{ordered[0]:.{digits}f} to {ordered[-1]:.{digits}f}"
 
 
 def again() -> dict[str, dict[Shape, float]]:
@@ -236,29 +242,25 @@ def differ(one: Mapping[Shape, float], other: Mapping[Shape, float]) -> float:
 
 def _why(group: Group, seconds: Mapping[tuple[str, str], Mapping[Shape, float]]) -> str:
     """Return why a group is off: what else measured the same, and how far that is from the table."""
-    own = seconds[group.machine, group.types]
+    times = seconds[group.machine, group.types]
     if group.machine == "h100-8" and group.types in (later := again()):
-        apart = (
-            f"cuBLAS 13.1 on an H100 is itself {100 * differ(own, later[group.types]):.1f} % from the table"
-        )
+        apart = f"cuBLAS 13.1 is itself {100 * differ(times, later[group.types]):.1f} % from the table"
         if group.types.startswith("f8"):
-            return f"{apart}, whose large rows add less time than the highest clock allows, to 3,100 Tflop/s"
-        return f"{apart}; with the tiles that its kernels' names say, tiles and waves come no closer"
+            return f"{apart}, whose large rows reach up to 3,100 Tflop/s"
+        return f"{apart}; its kernels' tiles and waves come no closer"
     a, _, rest = group.types.partition("x")
     b, _, c = rest.partition("->")
-    kernels = "from k = 2048 on kernels up to 3 times as fast take turns with others by no law that was found"
+    kernels = "from k = 2048 on kernels up to 3 times as fast alternate by no known law"
     if a != b:
-        apart = 100 * differ(own, seconds[group.machine, f"{b}x{a}->{c}"])
-        return (
-            f"the same multiplies with the types the other way round are {apart:.1f} % from these; {kernels}"
-        )
+        apart = 100 * differ(times, seconds[group.machine, f"{b}x{a}->{c}"])
+        return f"with the types exchanged the table differs by {apart:.1f} %; {kernels}"
     if a.startswith("f8"):
         return (
             "2^19 elements of C take 6, 10 and 7 us at k = 256, 512, 1024, by other kernels"
             if c == "f32"
             else kernels
         )
-    return "below 2^20 elements of C kernels change with k by no law that was found"
+    return "below 2^20 elements of C kernels change with k by no known law"
 
 
 def _apart() -> str:
@@ -266,40 +268,46 @@ def _apart() -> str:
     later, result = again(), []
     for group in groups():
         if group.machine == "h100-8" and group.types in later:
-            table, own = (differ(group.by(x), later[group.types]) for x in (group.measured, group.predicted))
-            result.append(
-                f"{100 * table:.1f} % from the table and {100 * own:.1f} % from `h100-8` in {group.types}"
-            )
-    return ", ".join(result)
+            table, ours = (differ(group.by(x), later[group.types]) for x in (group.measured, group.predicted))
+            result.append(f"{100 * table:.1f} % ({100 * ours:.1f}) in {group.types}")
+    return "off the table (off `h100-8`) " + ", ".join(result)
 
 
 def page() -> str:
     """Return GEMMS.md."""
     lines = [
         "# GEMMs and fused multiplies, beside what was measured", "",
-        "`python -m experiments truth` writes this page. Rows come from XLA's table of cuBLAS and hipBLASLt, "
-        "medians of 20 runs on operands that are not initialised. Left out, as above what the device can do: "
-        "8-bit rows of H100 above 1,979 Tflop/s, of MI355X above 5,000, its float32 above 157; and products "
-        "kept in 8 bits, which umm has not. Three of five shapes of the types marked * were fitted; the "
-        "numbers here are of all other rows.", "",
-        "Rows are *contradicted* by the table itself where a multiply that contains them, none of its sizes "
-        "smaller, takes less than 1 / 1.2 of their time; and 8-bit rows of H100 from 4 Gflop on where the "
-        "time beyond the least of the table would need more than 2,141 Tflop/s, the peak at the highest "
-        "clock. The last two columns are without them; verdicts are on all rows.", "",
-        f"cuBLAS 13.1 was [measured again](../hardware/README.md#kernels) on an H100. It is {_apart()}.", "",
+        "`python -m experiments truth` writes this page: XLA's table of cuBLAS and hipBLASLt, medians of 20 "
+        "runs on uninitialised operands. Left out, as above what the device can do: 8-bit rows of "
+        "H100 above 1,979 Tflop/s, of MI355X above 5,000, its float32 above 157; products kept in 8 bits. "
+        "Three of five shapes of types marked * were fitted; the numbers, in %, are of the others; *near* is "
+        "within 20 %.", "",
+        "*Contradicted*: a multiply that contains the row's, none of its sizes smaller, takes less than "
+        "1 / 1.2 of its time; or an 8-bit row of H100 from 4 Gflop on would need more than 2,141 Tflop/s "
+        "beyond the least of the table. The last two columns are without them.", "",
+        f"cuBLAS 13.1 [on an H100](../hardware/README.md#kernels) is {_apart()}.", "",
         "![Predicted over measured time by flop, one panel of marks a machine](gemms.svg)", "",
-        "| machine | types | rows | mean | within 20 % | contradicted | mean without | within 20 % |",
+        "| machine | types | rows | mean | near | contradicted | mean | near |",
         "|---|---|---|---|---|---|---|---|",
     ]  # fmt: skip
     for group in groups():
         star = "*" if group.fitted.any() else ""
         lines.append(
-            f"| `{group.machine}` | {group.types}{star} | {len(group.off)} | {100 * group.mean:.1f} % "
-            f"| {100 * group.near:.0f} % | {int(group.contradicted.sum())} | {group.without()} |"
+            f"| `{group.machine}` | {group.types}{star} | {len(group.off)} | {100 * group.mean:.1f} "
+            f"| {100 * group.near:.0f} | {int(group.contradicted.sum())} | {group.without()} |"
         )
-    lines += ["", "Whether to fuse: how many times faster the way is than one after the other.", "",
-              "| measured by | m × n × k, way | measured | predicted |", "|---|---|---|---|"]  # fmt: skip
-    lines += [f"| {x.source} | {x.name} | {x.measured:.2f} | {x.predicted:.2f} |" for x in pairs()]
+    lines += [
+        "", "Whether to fuse (`fusing.csv`): how many times faster the way is than one after the other.", "",
+        "| measured by, way | pairs | sign right | measured | predicted |", "|---|---|---|---|---|",
+    ]  # fmt: skip
+    every = list(pairs())
+    for way in dict.fromkeys((x.source, x.way) for x in every):
+        some = [x for x in every if (x.source, x.way) == way]
+        right = sum((x.measured > 1) == (x.predicted > 1) for x in some)
+        measured, predicted = (
+            _least_to_most((getattr(x, name) for x in some), 2) for name in ("measured", "predicted")
+        )
+        lines.append(f"| {', '.join(way)} | {len(some)} | {right} | {measured} | {predicted} |")
     return "\n".join(lines) + "\n"
 
 
@@ -312,9 +320,9 @@ def figure() -> "go.Figure":
         ("b200-8", ORANGE, "diamond"),
         ("mi355x-8", "#777", "x"),
     ):
-        own = [group for group in result if group.machine == name]
-        flop = np.concatenate([2.0 * np.prod(x.shapes[:, ~x.fitted], axis=0) for x in own])
-        off = np.concatenate([np.exp(x.off) for x in own])
+        shown = [group for group in result if group.machine == name]
+        flop = np.concatenate([2.0 * np.prod(x.shapes[:, ~x.fitted], axis=0) for x in shown])
+        off = np.concatenate([np.exp(x.off) for x in shown])
         data.append({
             "type": "scatter", "mode": "markers", "name": name,
             "x": flop[::SHOWN].tolist(), "y": off[::SHOWN].round(3).tolist(),

@@ -1,4 +1,4 @@
-"""The rows judged, as the tables of README.md and as rows.csv.
+"""The rows judged, as the figures of README.md and as rows.csv.
 
 Sources that measured the same quantity may differ by more than a prediction may be off. Then no prediction
 can be right for all of them: their rows are marked as contradicted, and from three sources on judged by the
@@ -18,12 +18,6 @@ from umm.machines import Machine
 from umm.machines.corners import corners
 
 START, END = "<!-- rows -->\n", "<!-- end of rows -->\n"
-BRIEF = (
-    "XLA's table, bfloat16", "XLA, ", "nccl-tests 309", "Vultr", "Google", "CoreWeave", "Oracle", "AWS",
-    "SimAI", "small all-reduces",
-)  # fmt: skip
-"""Groups begin so whose many rows are in rows.csv alone."""
-
 DECIDED = 3
 """Sources from which on their median judges."""
 
@@ -91,49 +85,18 @@ def _sources(result: Iterable[Row]) -> dict[tuple[str | int, ...], tuple[float, 
         if row.quantity:
             who = row.group + row.source
             each.setdefault(row.quantity, {}).setdefault(who, []).append(row.measured)
-    means = {of: tuple(float(np.mean(x)) for x in said.values()) for of, said in each.items()}
-    return {of: said for of, said in means.items() if len(said) > 1}
-
-
-def table(result: list[Judged]) -> str:
-    """Return the rows as Markdown, one table."""
-    lines = ["| group | row | predicted | range | measured | off | |", "|---|---|---|---|---|---|---|"]
-    lines += [
-        f"| {x.row.group} | {x.row.name} | {1e3 * x.predicted:.4g} ms "
-        f"| {1e3 * x.least:.4g} to {1e3 * x.most:.4g} | {1e3 * x.row.measured:.4g} ms "
-        f"| {100 * x.error:+.1f} % | {'fitted' if x.row.fitted else ''} |"
-        for x in result
-        if not x.row.group.startswith(BRIEF)
-    ]
-    return "\n".join(lines) + "\n"
-
-
-def summary(result: list[Judged]) -> str:
-    """Return each group's mean and worst error, and how many of its rows lie in the predicted range."""
-    lines = [
-        "| group | rows | mean | worst | in range | contradicted | by the median | |",
-        "|---|---|---|---|---|---|---|---|",
-    ]
-    for group in dict.fromkeys(x.row.group for x in result):
-        own = [x for x in result if x.row.group == group]
-        used = "fitted" if all(x.row.fitted for x in own) else ""
-        errors, median = [x.error for x in own], _mean(x.by_median for x in own)
-        lines.append(
-            f"| {group} | {len(own)} | {_mean(errors)} | {_mean([max(errors, key=abs)])} "
-            f"| {sum(x.inside for x in own)} | {sum(x.contradicted for x in own) or ''} "
-            f"| {median if any(x.by_median != x.error for x in own) else ''} | {used} |"
-        )
-    return totals(result) + "\n" + "\n".join(lines) + "\n"
+    means = {source: tuple(float(np.mean(x)) for x in errors.values()) for source, errors in each.items()}
+    return {source: errors for source, errors in means.items() if len(errors) > 1}
 
 
 def totals(result: list[Judged]) -> str:
     """Return how far collectives are off: all rows, by the median of sources, without contradicted rows."""
-    own = [x for x in result if x.row.quantity and not x.row.fitted]
-    agreed = [x for x in own if not x.contradicted]
+    rows = [x for x in result if x.row.quantity and not x.row.fitted]
+    agreed = [x for x in rows if not x.contradicted]
     return (
-        f"{len(own)} rows of collectives were not fitted; they are off {_mean(x.error for x in own)} in the "
-        f"mean. {len(own) - len(agreed)} of them are contradicted by another source: by the median, where "
-        f"three measured, it is {_mean(x.by_median for x in own)}, and without contradicted rows "
+        f"{len(rows)} rows of collectives were not fitted; they are off {_mean(x.error for x in rows)} in "
+        f"the mean. {len(rows) - len(agreed)} of them are contradicted by another source: by the median, "
+        f"where three measured, it is {_mean(x.by_median for x in rows)}, and without contradicted rows "
         f"{_mean(x.error for x in agreed)}.\n"
     )
 
@@ -168,21 +131,10 @@ def _why(result: Judged) -> str:
     return f"sources say {output} us, {100 * result.row.tolerance:g} % is asked"
 
 
-def with_tables(text: str, result: list[Judged], fitted: str) -> str:
-    """Return the README with these tables in place of those it has."""
+def with_figures(text: str, result: list[Judged], fitted: str) -> str:
+    """Return the README with what was fitted and the errors in all, in place of those it has."""
     before, rest = text.split(START)
-    return (
-        before
-        + START
-        + "\n"
-        + fitted
-        + "\n"
-        + summary(result)
-        + "\n"
-        + table(result)
-        + END
-        + rest.split(END)[1]
-    )
+    return f"{before}{START}\n{fitted}\n{totals(result)}{END}{rest.split(END)[1]}"
 
 
 def fitted_in(text: str) -> str:

@@ -1,6 +1,7 @@
 """Predictions beside public measurements: what was fitted, found again, and what judges it."""
 
-from collections.abc import Iterable, Iterator
+import re
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -16,13 +17,15 @@ from experiments.truth import holdout, multiplies, order
 from experiments.truth.collectives import collectives
 from experiments.truth.figure import figure
 from experiments.truth.fits import fits
-from experiments.truth.page import Judged, csv_rows, fitted_in, judged, with_tables
+from experiments.truth.page import Judged, csv_rows, fitted_in, judged, with_figures
 from experiments.universal.layers import BATCHES, SIZES
 from umm.algorithms.dtensor.choice import SHARD_0, SHARD_1, Mesh, chosen_way
 
 HERE = Path(__file__).parent
 SAID = published("truth")
 WITHIN = 0.1
+RANKS = re.compile(r"(?: of|,) (\d+|all ranks|\d+ (?:nodes|ranks|(?:MI|H|B)\d+))$")
+"""The end of a group's name that says its ranks."""
 TWO = "two sources: at 2 MiB and 2 GiB XLA's own 8 B200 take {} us, to which the file was fitted, Vultr's {}"
 LATER = {
     "all-gather": TWO.format("45 and 3,048", "22 and 2,874"),
@@ -56,8 +59,9 @@ def run(size: str, jobs: int | None) -> Sections:
     fitted = "".join(f"- {line}\n" for line in fits()) if size == FULL else fitted_in(before)
     keep(HERE / "rows.csv", csv_text(csv_rows(result)), size)
     draw(figure(result, WITHIN), HERE / "rows.svg", size)
-    keep(page, with_tables(before, result, fitted), size)
+    keep(page, with_figures(before, result, fitted), size)
     keep(HERE / "GEMMS.md", multiplies.page(), size)
+    keep(HERE / "fusing.csv", csv_text([x._asdict() for x in multiplies.pairs()]), size)
     draw(multiplies.figure(), HERE / "gemms.svg", size)
     return {
         "Public measurements": [*_given(), *_groups(result), _dtensor()],
@@ -68,7 +72,7 @@ def run(size: str, jobs: int | None) -> Sections:
 
 
 def claims() -> dict[str, str]:
-    """Return what each group of rows is judged by, in the numbers of published.toml."""
+    """Return the claim of each group of rows, in the numbers of published.toml."""
     result = {
         f"cuBLAS, {dtype}": f"cuBLAS on one H100, {dtype}: {_list(rates.values())} TFLOP/s at "
         f"{_list(f'{int(x) // 1024}K' for x in rates)} cubed"
@@ -87,7 +91,7 @@ def claims() -> dict[str, str]:
     overlap = _list(_numbers("overlap_ms").values())
     result["8192 cubed and 64 MiB shards"] = f"8192³ fp16 and a 64 MiB all-gather: {overlap} ms"
     for row in collectives():
-        result.setdefault(row.group, f"{row.group}; a law, by size")
+        result.setdefault(row.group, row.group)
     return result
 
 
@@ -132,25 +136,55 @@ def _given() -> Iterator[Entry]:
 
 
 def _groups(result: list[Judged]) -> Iterator[Entry]:
-    for group, claim in claims().items():
-        own = [x for x in result if x.row.group == group]
-        errors = [abs(x.error) for x in own]
-        used = sum(x.row.fitted for x in own)
-        output = ", and was fitted to" if used == len(own) else f", {used} fitted" if used else ""
-        mean = np.mean([abs(x.by_median) for x in own])
-        if count := sum(x.contradicted for x in own):
-            output += f"; {count} contradicted by another source"
-        if any(x.by_median != x.error for x in own):
-            output += f", {100 * mean:.1f} % by the median of three"
-        yield reproduced(
-            claim,
-            ", ".join(dict.fromkeys(x.row.source for x in own)),
-            f"off {100 * np.mean(errors):.1f} % in the mean, {100 * max(errors):.1f} % at most; "
-            f"{sum(x.inside for x in own)} of {len(own)} in the stated range{output}",
-            bool(mean <= own[0].row.tolerance),
-            f"`{own[0].row.machine}`",
-            WHY.get(group, ""),
-        )
+    """Yield a line for groups that differ in their ranks alone, with the figures of each between slashes."""
+    families: dict[tuple[str, str], dict[str, list[Judged]]] = {}
+    texts = claims()
+    rows: dict[str, list[Judged]] = {group: [] for group in texts}
+    for x in result:
+        if x.row.group in rows:
+            rows[x.row.group].append(x)
+    for group, some in rows.items():
+        match = RANKS.search(group)
+        family, ranks = (group[: match.start()], match[1]) if match else (texts[group], "")
+        families.setdefault((family, some[0].row.machine), {})[ranks] = some
+    for (family, machine), parts in families.items():
+        yield _family(family, machine, parts)
+
+
+def _family(family: str, machine: str, parts: Mapping[str, list[Judged]]) -> Entry:
+    """Return the line of a family's groups, by their ranks."""
+    several = list(parts.values())
+    group = {ranks: some[0].row.group for ranks, some in parts.items()}
+    off = [[abs(x.error) for x in some] for some in several]
+    medians = {ranks: np.mean([abs(x.by_median) for x in some]) for ranks, some in parts.items()}
+    output = (
+        f"off {_slashes(f'{100 * np.mean(x):.1f}' for x in off)} %, "
+        f"at most {_slashes(f'{100 * max(x):.1f}' for x in off)} %; "
+        f"{_slashes(sum(x.inside for x in some) for some in several)} of "
+        f"{_slashes(len(some) for some in several)} in range"
+    )
+    if any(x.row.fitted for some in several for x in some):
+        output += f"; {_slashes(sum(x.row.fitted for x in some) for some in several)} fitted"
+    if any(x.contradicted for some in several for x in some):
+        output += f"; {_slashes(sum(x.contradicted for x in some) for some in several)} contradicted"
+    if any(x.by_median != x.error for some in several for x in some):
+        output += f", {_slashes(f'{100 * x:.1f}' for x in medians.values())} % by the median"
+    wrong = [ranks for ranks, some in parts.items() if medians[ranks] > some[0].row.tolerance]
+    entry = reproduced(
+        ", ".join(filter(None, (family, *parts))),
+        ", ".join(dict.fromkeys(x.row.source for some in several for x in some)),
+        output,
+        not wrong,
+        f"`{machine}`",
+        "; ".join(WHY.get(group[ranks], "") for ranks in wrong),
+    )
+    if wrong and len(wrong) < len(parts):
+        return entry._replace(verdict=entry.verdict.replace(":", f" of {_list(wrong)}:", 1))
+    return entry
+
+
+def _slashes(values: Iterable[object]) -> str:
+    return "/".join(map(str, values))
 
 
 def _dtensor() -> Entry:
