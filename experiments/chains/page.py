@@ -10,6 +10,7 @@ from umm.space import Found
 
 Searched = tuple[Case, Found | None, float]
 HERE = Path(__file__).parent
+SHOWN = "device"  # the memory of the cases in the tables
 HEADER = ("chain", "model", "machine", "tokens", "memory", "best_s", "gap", "simulated", "search_cpu_s")
 
 
@@ -28,7 +29,10 @@ def _write(name: str, result: Sequence[Searched]) -> None:
     page = HERE / "README.md"
     start, end = f"<!-- {name} -->\n", f"<!-- end of {name} -->"
     before, rest = page.read_text(encoding="utf-8").split(start)
-    page.write_text(before + start + _table(result) + end + rest.split(end)[1], encoding="utf-8")
+    page.write_text(
+        before + start + _table([x for x in result if x[0].memory == SHOWN]) + end + rest.split(end)[1],
+        encoding="utf-8",
+    )
     with (HERE / f"{name}.csv").open("w", newline="", encoding="utf-8") as file:
         rows = [(*HEADER, *NAMED), *(_row(*x) for x in result)]
         csv.writer(file, lineterminator="\n").writerows(rows)
@@ -57,7 +61,7 @@ def _table(results: Sequence[Searched]) -> str:
     lines = [f"| case | best, ms | how sure | {' | '.join(NAMED)} | layouts of the best |", "|---" * 8 + "|"]
     for case, result, _ in results:
         chain = f"{case.chain} {case.model}, " if case.model else ""
-        name = f"{chain}{case.machine}, {case.tokens}, {case.memory}"
+        name = f"{chain}{case.machine}, {case.tokens}"
         if result is None:
             lines.append(f"| {name} | nothing fits |" + " |" * 6)
             continue

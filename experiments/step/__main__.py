@@ -162,7 +162,7 @@ def nvidia(searched: bool) -> Iterator[Row]:
             yield Row(asked.name, asked.stack, measured, ratio, step, 0.0, *best)
 
 
-def left_out() -> Iterator[tuple[str, str, float, list[float]]]:
+def left_out() -> Iterator[tuple[str, str, list[float]]]:
     """Yield chip, model, and its ratios with the clock that fits the chip's other models best."""
     ratios = defaultdict[str, dict[str, list[list[float]]]](dict)
     for asked, rows in records().items():
@@ -178,7 +178,7 @@ def left_out() -> Iterator[tuple[str, str, float, list[float]]]:
             ]
             if others[0]:
                 best = min(range(len(CLOCKS)), key=lambda i: mean_error(others[i]))
-                yield chip, model, CLOCKS[best], grid[best]
+                yield chip, model, grid[best]
 
 
 def deepseek_v2() -> Model:
@@ -305,16 +305,11 @@ def report(searched: bool, folder: Path | None) -> Iterator[str]:
         others = {(x.name, x.step.parallel): x for x in rows if not is_near(x.search)}
         for (name, p), row in others.items():
             yield f"| {name} | {p.words()} | {row.best} | {row.search:.2f} |\n"
-        yield "\n| model left out | chip | clock of the others | predicted / measured | mean error |\n"
-        yield "|---|---|---|---|---|\n"
-        alone = []
-        for chip, model, clock, values in left_out():
-            alone += values
-            yield (
-                f"| {model} | {chip} | {clock:.2f} | {min(values):.2f} to {max(values):.2f} "
-                f"| {mean_error(values):.1%} |\n"
-            )
-        yield f"\nModels left out: {stated(alone)}.\n"
+        alone = {f"{model} {chip}": values for chip, model, values in left_out()}
+        worst = max(alone, key=lambda x: mean_error(alone[x]))
+        every = [x for some in alone.values() for x in some]
+        yield f"\nModels left out of their chip's clock: {stated(every)}; "
+        yield f"at worst {worst}, {mean_error(alone[worst]):.1%}.\n"
     memory = [x.memory for x in steps]
     yield f"SimuMax's steps: mean error of times {mean_error([1 / x.ratio for x in steps]):.1%}, "
     yield f"of memory {mean_error(memory):.1%} of {len(steps)}.\n"
