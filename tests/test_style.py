@@ -5,7 +5,9 @@ The law of names holds for every Python file of the project.
 """
 
 import ast
+import io
 import re
+import tokenize
 from functools import cache
 from pathlib import Path
 
@@ -22,6 +24,8 @@ WORDS = {"found", "of", "said", "there", "held", "own", "whole", "once", "on"}
 """Names that say nothing of their value, where a noun of the field would: result, rows, owner, tiles."""
 LIMITS = {"FEW", "MOST", "REACH", "DEEPEST", "KEPT"}
 """Constants that do not say what they limit, as MAX_SIMULATED_LAYERS does."""
+DENSE = ["umm/plans", "umm/space", "umm/schedules", "umm/algorithms"]
+"""Rooms whose code takes comments that say why."""
 LONGEST = 30
 """Words of a sentence of a docstring, without code, formulas and parentheses."""
 REPEATED = re.compile(r"(\w+): (?:Where|Which|Who|Whose|What|How many|(?:The|Its|A|An) (\w+))\.")
@@ -114,3 +118,11 @@ def test_a_constant_says_what_it_limits(limit):
         for node in all_nodes
         if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store) and node.id == limit
     ] == []
+
+
+@pytest.mark.parametrize("room", DENSE)
+def test_dense_code_says_why(room):
+    """Of the lines of a dense room at least 3 % are comments."""
+    texts = [x.read_text(encoding="utf-8") for x in ROOT.glob(f"{room}/**/*.py")]
+    kinds = [x.type for text in texts for x in tokenize.generate_tokens(io.StringIO(text).readline)]
+    assert kinds.count(tokenize.COMMENT) >= 0.03 * sum(text.count("\n") for text in texts)

@@ -41,6 +41,8 @@ def schedule_bound(schedule: Schedule) -> float:
     routes = _routes(schedule)
     alone = seconds_alone(schedule, routes.latency, routes.inverse)
     total = 0.0
+    # A barrier ends everything before it, so bounds of the phases between barriers add up. Within one phase
+    # the maximum over paths, links and engines is all that can be said.
     for phase in phases(schedule):
         total += _of_phase(schedule, routes, alone, phase)
     return total * ROUNDING
@@ -82,6 +84,8 @@ def earliest_completions(schedule: Schedule, written: Sequence[Ints]) -> Floats:
     def complete(actions: Sequence[int]) -> float:
         """Return when all of some actions can have ended."""
         latest = max((start[x] + alone[x] for x in actions), default=0.0)
+        # On one link the awaited transfers flow one after another at best: from the earliest start on, for
+        # the sum of their seconds. One alone is covered by its own time.
         flows, busy = dict[int, float](), dict[int, float]()
         for x in actions if len(actions) > 1 else ():
             for link in route[x]:
@@ -154,6 +158,7 @@ def _routes(schedule: Schedule) -> _Routes:
     known = _pairs(schedule.routes, schedule.links, schedule.ranks)
     moving = (schedule.src != schedule.dst).nonzero()[0]
     pairs = schedule.src[moving] * schedule.ranks + schedule.dst[moving]
+    # Routes are looked up once a machine: a search bounds thousands of schedules with the same pairs.
     new = pairs[known.number[pairs] < 0]
     if len(new):
         known.learn(schedule, distinct(new))

@@ -70,6 +70,7 @@ def _header(arrays: Mapping[str, NDArray[Any]]) -> tuple[dict[str, Any], list[In
     head = parse_json(str(arrays["header"]), "schedule")
     if isinstance(head, dict) and (head.get("buffers") != [] or "actions" in head):
         raise ScheduleError("the header of an .npz file has buffers or actions; they belong in its arrays")
+    # The header is that of the JSON form, with buffers and actions in arrays; one reader checks both forms.
     columns, _, pools = read_header(head | {"actions": []} if isinstance(head, dict) else head)
     return columns, pools
 
@@ -114,9 +115,11 @@ def _columns(
         array = arrays[prefix + name]
         if count is None:
             count = len(array) if array.ndim else 0
+        # Every column must be as long as the first: NumPy would broadcast some mismatches without a word.
         shape = (count, *column.shape[1:])
         if array.shape != shape:
             raise ScheduleError(f"array {prefix + name!r} has shape {array.shape}, not {shape}")
+        # Safe casts alone: 2.5 must not become 2, nor True a 1. Booleans cast safely, so they are named.
         if not np.can_cast(array.dtype, column.dtype, "safe") or array.dtype == np.bool_:
             raise ScheduleError(f"array {prefix + name!r} has type {array.dtype}, not {column.dtype}")
         columns[name] = array.astype(column.dtype, copy=False)

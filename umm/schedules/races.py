@@ -70,6 +70,7 @@ def races(schedule: Table) -> list[Race]:
         raise ScheduleError(
             f"races are looked for in at most {MOST_ACTIONS:,} actions; this schedule has {len(schedule):,}"
         )
+    # Only the nearest conflicts are asked for: if these are in order, so is every other by way of them.
     earlier, later = _conflicts(schedule)
     racing = _unordered(schedule, earlier, later)
     pairs = zip(earlier[racing].tolist(), later[racing].tolist(), strict=True)
@@ -135,6 +136,8 @@ def _unordered(schedule: Table, earlier: Ints, later: Ints) -> Bools:
     sources = np.unique(earlier[asked])
     flat = schedule.after.tolist()
     after = [flat[start:stop] for start, stop in pairwise(schedule.after_offsets.tolist())]
+    # Integers as bit sets: one pass over all waits answers for a block of sources. All at once would take
+    # actions × sources bits of memory.
     for start in range(0, len(sources), _BLOCK):
         block = sources[start : start + _BLOCK]
         bit = {source: 1 << i for i, source in enumerate(block.tolist())}

@@ -123,6 +123,7 @@ def rows(schedule: Table) -> Iterator[dict[str, Any]]:
     for i, (kind, rank, lane, src, dst, nbytes, seconds, op, fn) in enumerate(
         zip(*(x.tolist() for x in (*columns, schedule.seconds, d.op, d.fn)), strict=True)
     ):
+        # Keys with their default values are left out, so that files of large schedules stay small.
         row: dict[str, Any] = {"id": i, "rank": rank, "kind": KINDS[kind], "lane": lane}
         row["after"] = after[offsets[i] : offsets[i + 1]]
         if op >= 0:
@@ -189,6 +190,7 @@ def from_dict(data: Any, make: Callable[..., T]) -> T:
         actions = Actions(data["actions"])
         tensors = (*fields["program"].tensors, *fields["work"])
         details = actions.details(tensors, temporaries)
+        # Values are checked one by one up to here; check() then looks at what they mean together.
         schedule = make(
             **fields,
             **actions.columns(),

@@ -57,6 +57,7 @@ def header(schedule: Table) -> dict[str, Any]:
                 links.names, links.bandwidth.tolist(), links.latency.tolist(), strict=True
             )
         ],
+        # Only routes in use: all pairs of 1,024 ranks would outweigh the actions.
         "routes": [[src, dst, list(schedule.routes[src, dst])] for src, dst in schedule.used_pairs()],
         "lanes": [
             {"rank": rank, "name": name, "engine": None if engine < 0 else engine}
@@ -77,6 +78,7 @@ def read_header(data: Any) -> tuple[dict[str, Any], Buffers, list[Ints]]:
         UmmError: in one line, for the first value that is not as it must be.
     """
     if not isinstance(data, dict) or data.get("schema") != SCHEMA or type(data["schema"]) is not int:
+        # type() and not ==, for True == 1 and 2.0 == 2 in Python.
         schema = data.get("schema") if isinstance(data, dict) else None
         raise ScheduleError(
             f"not a schedule of schema {SCHEMA}: schema is {shown(schema)}; "
@@ -262,6 +264,7 @@ def _pools(rows: list[Any], ranks: int) -> list[Ints]:
             raise ScheduleError(f"the pool of rank {rank} must be one list of slot sizes in bytes")
         seen.add(rank)
         slots = [whole_number(size, f"a slot of rank {rank}") for size in row["slots"]]
+        # Python's whole numbers have no limit; the columns they go into have one.
         if sum(slots) >= 2**63:
             raise ScheduleError(
                 f"the pool of rank {rank} takes {sum(slots)} bytes; 64 bits count to 2^63 - 1"

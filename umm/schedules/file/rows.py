@@ -34,6 +34,7 @@ def whole_column(values: Sequence[Any], what: What, least: int = 0, below: int =
         InputError: for the first that is not one, or lies outside least … below − 1.
     """
     if (
+        # One pass in C decides the usual case; the slow loop runs only to name the first bad value.
         not set(map(type, values)) <= {int}
         or min(values, default=least) < least
         or max(values, default=0) >= below
@@ -101,6 +102,8 @@ class Actions:
                 raise ScheduleError(f"action {i} has kind {shown(name)}; choose from {', '.join(KINDS)}")
             kind = _NUMBER[name]
             self._kind.append(kind)
+            # Actions of one kind mostly have the same keys in the same order, so each such list is checked
+            # once.
             if (keys := (kind, *row)) not in known:
                 fields_of(row, self._what(i), (*_ALWAYS, *_REQUIRED[kind]), _OPTIONAL[kind])
                 known.add(keys)
@@ -126,6 +129,7 @@ class Actions:
                     f"{self._what(i)} waits for {shown(after)}; "
                     "after holds ids, each smaller than the action's own"
                 )
+        # Across links the time follows from bytes and routes; within a rank nothing in the file gives it.
         for i in ((self._src == self._dst) & (self._src >= 0)).nonzero()[0].tolist():
             if "seconds" not in self.rows[i]:
                 raise ScheduleError(
@@ -199,6 +203,8 @@ class Actions:
                 f"choose from {', '.join(numbers)}"
             )
         firsts = first_tiles(tuple(tensors))
+        # A slice names a tensor, where the owner's tile at the operand's rank is meant, or a temporary by
+        # number.
         in_buffers = (tensor == -2).nonzero()[0].tolist()
         buffer = whole_column(
             [where[place] for place in in_buffers],

@@ -11,6 +11,7 @@ from umm.schedules.table.details import ACCUMULATE, BARRIER, GEMM, GET, KINDS, L
 from umm.schedules.table.table import Table
 
 Refuse = Callable[[Bools, str], None]
+"""Raises an error about the first action of those that break a rule."""
 _NEVER = np.iinfo(np.int64).max
 
 
@@ -38,6 +39,8 @@ def unwritten(schedule: Table) -> list[tuple[int, int]]:
     # Within a row what is read comes before what is written; what is added to is read, then written.
     action, operand, number = (np.concatenate([x, x[added]]) for x in (action, operand, number))
     writes = np.concatenate([writes & ~added, np.ones(int(added.sum()), dtype=bool)])
+    # Sort accesses by slot and then by time; a running maximum then gives the last write before each read. It
+    # leaves nothing to search for the many reads that this write covers.
     slots = max((len(pool) for pool in schedule.pools), default=0)
     place = temporaries.slot[number] + temporaries.rank[number] * slots
     order = np.lexsort((writes, action, place))
@@ -50,6 +53,8 @@ def unwritten(schedule: Table) -> list[tuple[int, int]]:
     asking = (~writes & stays & ~covered).nonzero()[0]
     if len(asking):
         written = writes.nonzero()[0]
+        # Only the rest takes geometry: the stay of the buffer is the run of writes through the same buffer,
+        # and the read must be covered by their union before it happens.
         stay = np.cumsum(np.diff(number[written], prepend=-1) != 0)  # of each write; a slot's come together
         of_asking = stay[written.searchsorted(last[asking])]
         for one in np.unique(of_asking):
@@ -78,6 +83,7 @@ def _first_written(writes: Ints, when: Ints, reads: Ints) -> Ints:
         when: When each is written, ascending.
         reads: The rectangles asked for.
     """
+    # Both directions give the same answer; the loop is over strips, so fewer strips are faster.
     if len(np.unique(writes[:, :2])) > len(np.unique(writes[:, 2:])):
         writes, reads = writes[:, [2, 3, 0, 1]], reads[:, [2, 3, 0, 1]]
     edges = np.unique(writes[:, 2:])
@@ -91,6 +97,7 @@ def _first_written(writes: Ints, when: Ints, reads: Ints) -> Ints:
     strips = np.unique(writes[:, :2])
     for top, bottom in zip(strips[:-1].tolist(), strips[1:].tolist(), strict=True):
         cells = np.full(len(edges) - 1, _NEVER)
+        # Latest first, so that the earliest write of each cell is what stays.
         for i in ((writes[:, 0] <= top) & (writes[:, 1] >= bottom)).nonzero()[0][::-1].tolist():
             cells[left[i] : right[i]] = when[i]
         for i in (inside & (reads[:, 0] < bottom) & (reads[:, 1] > top)).nonzero()[0].tolist():
@@ -99,7 +106,6 @@ def _first_written(writes: Ints, when: Ints, reads: Ints) -> Ints:
 
 
 AGES = 1e12  # seconds, some 30,000 years: no action takes longer
-"""Raises an error about the first action of those that break a rule."""
 
 
 def check(schedule: Table) -> None:
@@ -114,6 +120,7 @@ def check(schedule: Table) -> None:
             i = int(np.argmax(bad))
             raise ScheduleError(f"action {i} ({KINDS[schedule.kind[i]]} of rank {schedule.rank[i]}) {why}")
 
+    # From numbers to meaning: later rules index by what earlier ones have checked.
     _check_order(schedule, refuse)
     _check_places(schedule, refuse)
     check_buffers(schedule)

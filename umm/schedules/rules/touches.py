@@ -42,6 +42,7 @@ def check_buffers(schedule: Table) -> None:
         (temporaries.slot < 0) | (temporaries.slot >= slots[temporaries.rank]),
         "is in a pool slot that does not exist",
     )
+    # Pools have different numbers of slots by rank: all slots in one flat array, a rank's from `first` on.
     first = np.concatenate(([0], slots.cumsum()))[:-1]
     size = np.concatenate(schedule.pools)[first[temporaries.rank] + temporaries.slot]
     item = schedule.itemsizes[temporaries.tensor]
@@ -76,6 +77,8 @@ def check_pieces(schedule: Table, refuse: Refuse) -> None:
     refuse(gemm & (used.sum(axis=1) != 3), "must read two slices")
     if not schedule.tensors:
         return
+    # Checked operand by operand, over all actions at once. What has no such operand looks up buffer 0 and is
+    # masked by `here`.
     place = operand_ranks(kind, schedule.rank, schedule.src, schedule.dst)
     for x in range(d.operands):
         here = used[:, x]
@@ -89,6 +92,7 @@ def check_pieces(schedule: Table, refuse: Refuse) -> None:
                 f"has a slice that leaves its buffer as operand {x}",
             )
         refuse(here & (buffers.rank[buffer] != place[:, x]), f"has operand {x} in the memory of another rank")
+    # Only owned tiles are protected: a temporary may be a piece of an input, as what a get brings is.
     given: Bools = np.array([tensor.role == "input" for tensor in schedule.tensors])
     in_tiles = used[:, 0] & (d.buffer[:, 0] < schedule.first_temporary)
     refuse(in_tiles & given[schedule.operand_tensors(0)], "writes to an input")
@@ -102,6 +106,8 @@ def _check_transfers(schedule: Table, transfer: Bools, refuse: Refuse) -> None:
     d, shape = schedule.details, schedule.details.shape
     refuse(transfer & (shape[:, 0] != shape[:, 1]).any(axis=1), "moves a slice to one of another shape")
     target, source = schedule.operand_tensors(0), schedule.operand_tensors(1)
+    # Elements keep their global indices within a tensor; between two tensors rows may shift, as where parts
+    # of one are laid side by side in another.
     differs = (d.rows[:, 0] != d.rows[:, 1]).any(axis=1) | (d.cols[:, 0] != d.cols[:, 1]).any(axis=1)
     refuse(transfer & (target == source) & differs, "moves rows or columns of a tensor to others of it")
     dtypes = np.array([tensor.dtype for tensor in schedule.tensors])
@@ -122,6 +128,8 @@ def _check_gemms(schedule: Table, gemm: Bools, refuse: Refuse) -> None:
         "has groups that do not divide its batch",
     )
     refuse(np.any((d.batch_axes < 0) | (d.batch_axes > 1), axis=1), "has a batch axis that is not 0 or 1")
+    # Members of a batch cut each operand along its batch axis; where a group shares an operand there are as
+    # many fewer pieces of it. Shapes are then those of one member, which must fit as of a plain gemm.
     members = batch // np.maximum(d.groups, 1)
     shape = d.shape[:, :3].copy()
     action, operand = np.indices(members.shape)
@@ -132,6 +140,7 @@ def _check_gemms(schedule: Table, gemm: Bools, refuse: Refuse) -> None:
     b = np.where((d.trans & 4 != 0)[:, None], shape[:, 2, ::-1], shape[:, 2])
     fits = (a[:, 0] == shape[:, 0, 0]) & (b[:, 1] == shape[:, 0, 1]) & (a[:, 1] == b[:, 0])
     refuse(gemm & ~fits, "multiplies slices whose shapes do not fit together")
+    # Counted in floats, which do not wrap where the exact count would not fit into 64 bits.
     flop = 2.0 * shape[:, 0, 0] * shape[:, 0, 1] * a[:, 1] * d.batch
     refuse(gemm & (flop >= LARGEST), "takes more flop than can be counted: 2^60 or more")
     dtypes = np.array([tensor.dtype for tensor in schedule.tensors])
@@ -168,6 +177,8 @@ def _check_function(
     )
     shapes = np.array([tensor.shape for tensor in schedule.tensors])
     for axis, spans in enumerate((d.rows, d.cols)):
+        # Each letter of a signature stands for one range: it must be the same wherever the letter occurs.
+        # Reversed, so that the first operand with the letter is the one compared with.
         first = {shape[axis]: x for x, shape in reversed(list(enumerate(letters)))}
         for x, letter in enumerate(letters):
             tensor = schedule.operand_tensors(x)
@@ -232,6 +243,7 @@ def _check_overlap(schedule: Table, refuse: Refuse) -> None:
             meets &= (span[:, 0, 0] < span[:, x, 1]) & (span[:, x, 0] < span[:, 0, 1])
         same = (d.rows[:, 0] == d.rows[:, x]).all(axis=1) & (d.cols[:, 0] == d.cols[:, x]).all(axis=1)
         refuse(meets & ~((schedule.kind == MAP) & same), "reads what it writes")
+        # Two buffers of one slot are the same memory under two names, so reading one destroys the other.
         slot = both & (target != source) & (buffers.slot[target] >= 0)
         slot &= (buffers.slot[target] == buffers.slot[source]) & (
             buffers.rank[target] == buffers.rank[source]

@@ -104,5 +104,6 @@ def order_of(first: int, signals: bool) -> Order:
         signals: Whether what waits for another rank waits for its signal too. For what computes that is a row
             of its own.
     """
+    # In C: every action of every schedule passes here, and its list of earlier accesses is searched.
     order: Order = order_in_c(first, signals)
     return order

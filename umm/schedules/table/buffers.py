@@ -91,6 +91,8 @@ def tile_at(layout: Layout, row: Ints, col: Ints) -> Ints:
     [1, 2, -1]
     """
     rows, cols = layout.shape
+    # Edges may be irregular, so a tile is found by bisection. side="right" puts an element on an edge into
+    # the tile that starts there, after any empty ones.
     i = layout.row_edges.searchsorted(row, side="right") - 1
     j = layout.col_edges.searchsorted(col, side="right") - 1
     inside = (row >= 0) & (row < rows) & (col >= 0) & (col < cols)

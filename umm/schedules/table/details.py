@@ -121,6 +121,7 @@ class Details:
     def multiplied(self) -> Ints:
         """m, n and k of each member of each gemm, shape (actions, 3); meaningless for other kinds."""
         shape = self.shape[:, :3].copy()
+        # A slice of a batch is that of all its members side by side; divide to get one member's.
         members = self.batch[:, None] // self.groups
         action, operand = np.indices(members.shape)
         shape[action, operand, self.batch_axes] //= np.maximum(members, 1)

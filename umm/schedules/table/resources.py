@@ -50,6 +50,7 @@ class Routes:
         route = self._known.get(pair)
         if route is None:
             route = self.links(*pair)
+            # Bounded, as thousands of ranks have millions of pairs; a machine computes the others each time.
             if len(self._known) < MOST_KNOWN:
                 self._known[pair] = route
         return route
@@ -94,6 +95,7 @@ def machine_lanes(ranks: int, engines: list[int], others: Sequence[str], shared:
     """
     names = ["compute", *others]
     engine = np.full((ranks, len(names)), -1, dtype=np.int64)
+    # Ranks of one device share its GEMM engine; other lanes use none unless local work takes of it.
     engine[:, 0] = engines
     if shared:
         engine[:, 1:] = engine[:, :1]

@@ -184,6 +184,7 @@ class Table:
             sized = np.empty((len(actions), 3), dtype=np.int64)
             sized[:, 0], sized[:, 1], sized[:, 2] = m * n * c, m * k * a, k * n * b
             return np.broadcast_to(_OF_GEMMS, sized.shape), sized, np.stack((m, n, k))
+        # Operands that are missing have buffer −1, which indexes the appended −1, and size 0.
         some = self.details.taken(actions)
         number = np.append(self.buffers.tensor, -1)  # the last is that of buffer −1
         tensors = number[some.buffer]
@@ -226,6 +227,8 @@ class Table:
     @cached_property
     def pool_bytes(self) -> Ints:
         """Bytes of each rank's pool; ScheduleError if these are more than 64 bits count."""
+        # Summed in floats first: a sum that does not fit into 64 bits would wrap to a small or negative
+        # number.
         slots, counts = np.concatenate([*self.pools, np.zeros(0, dtype=np.int64)]), map(len, self.pools)
         if slots.sum(dtype=np.float64) >= MOST_BYTES:
             most = max(float(x.sum(dtype=np.float64)) for x in self.pools)
@@ -257,6 +260,7 @@ class Table:
 
     def used_pairs(self) -> list[tuple[int, int]]:
         """Return the (source, destination) pairs of ranks that bytes travel between, sorted."""
+        # A pair as one number, which np.unique sorts directly; rows of two would be compared as records.
         moving = self.src != self.dst
         pairs = np.unique(self.src[moving] * self.ranks + self.dst[moving])
         return [(int(x) // self.ranks, int(x) % self.ranks) for x in pairs]

@@ -61,6 +61,8 @@ class Room:
         number = self.number(tensor)
         grid_rows, grid_cols = self._grids[number]
         buffer = self.firsts[number] + (replica * grid_rows + i) * grid_cols + j
+        # Tiles are asked for again and again by large schedules; bounds are checked for one that was seen
+        # too, as a wrong (i, j) may give the number of another tile.
         known = self._tiles.get(buffer)
         if known is not None and 0 <= i < grid_rows and 0 <= j < grid_cols and known.tensor == number:
             return known
@@ -83,6 +85,8 @@ class Room:
         if number not in self._at_ranks:
             layout = self.tensors[number].layout
             grid, tiles = layout.grid_shape(), None
+            # As many tiles as ranks of a replica: each rank has one, at its place in the process grid. All
+            # are made at once.
             if grid == layout.process_grid:
                 replica, i, j = layout.place_of_rank
                 buffer = self.firsts[number] + (replica * grid[0] + i) * grid[1] + j
@@ -188,6 +192,7 @@ class Room:
 
     def _held(self, rank: int, tensor: int, rows: Interval, cols: Interval, key: Hashable) -> Slice:
         slots = self._slots[rank]
+        # An empty slice takes no slot and is not counted: the next temporary gets its number.
         piece = Slice(self.firsts[-1] + self.held, rank, tensor, rows, cols)
         if piece.elements:
             slot = slots.setdefault(key, len(slots))
@@ -205,6 +210,7 @@ class Room:
 
     def _place(self, rank: int, slot: int) -> int:
         """Return the number of a place that accesses may conflict on: owned tiles, then pool slots."""
+        # Accesses conflict by memory, not by buffer: two temporaries in one slot of one rank share a place.
         return self._places.setdefault((rank, slot), self.firsts[-1] + len(self._places))
 
 
@@ -251,6 +257,8 @@ def assemble(
     """Return the schedule whose table is these parts, one below the other."""
 
     def make_data() -> Data:
+        # Each part writes into its own rows of one table; joining details of parts would copy all columns
+        # again.
         details = Details.empty(sum(len(part.kind) for part in parts))
         temporaries: list[Buffers] = []
         start, first = 0, first_tiles(problem.tensors)[-1]
@@ -342,6 +350,9 @@ def part_lines(
         np.where(turned[:, None], buffers.cols, buffers.rows),
         np.where(turned[:, None], buffers.rows, buffers.cols),
     )
+    # A part is renumbered: its tiles to the tiles of the tensor that stands for theirs, its temporaries to
+    # new ones. A tensor that is stored transposed swaps the rows and columns of its slices, and a gemm that
+    # reads it flips its trans bit, so that no byte moves for it.
     number = np.append(
         _owned_in(part, renamed, firsts, transposed),
         make_temporaries(flipped.taken(slice(part.first_temporary, None))),

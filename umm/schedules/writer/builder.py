@@ -202,6 +202,8 @@ class Builder(Room):
             write: Writes them; it may say nothing of what is computed, nor take temporaries.
         """
         number = self.number(tensor)
+        # Kept with buffers counted from the tensor's first tile and the first temporary, so that what one
+        # schedule wrote can be placed in another with other buffers.
         tiles, full_key = self.firsts[number], (self.machine, self.ranks, key)
         known = kept.find(full_key)
         if known is None:
@@ -211,6 +213,8 @@ class Builder(Room):
                 write()
             finally:
                 complete, self._noted = self._noted is noted, None
+            # Something other than plain transfers resets `_noted`; such a part is not kept, as it would be
+            # incomplete.
             if complete and 0 < sum(len(x.kind) for x in noted) <= ONE_KEPT:
                 joined_transfers = _one_after_another(noted)
                 source, into = (
@@ -286,6 +290,8 @@ class Builder(Room):
             trans: Of all.
             alpha: Of all.
         """
+        # As columns only if the result is the same as one by one: at most one gemm a rank, none empty or
+        # refused.
         at_home = all((x.rank == c.rank).all() and x.elements.all() for x in (c, a, b))
         if not at_home or len(np.unique(c.rank)) < len(c) or self._gives(c):
             for out, left, right, its_beta in zip(c.all(), a.all(), b.all(), beta.tolist(), strict=True):
@@ -407,6 +413,8 @@ class Builder(Room):
             yield
             return
         self._write_waiting()
+        # The start is charged once a rank: the first transfer that no relay has brought starts the
+        # collective.
         self._started = {}
         self._start_s = self.machine.collective_start_s if start_s is None else start_s
         try:
@@ -517,6 +525,9 @@ class Builder(Room):
             after: What they wait for.
         """
         kind, d = lines.kind, lines.details
+        # The C loop returns the rows of all actions and which waits cross ranks. For a transfer the signal's
+        # time is added to its own; what computes gets a wait of its own before it, so that it occupies its
+        # lane.
         ways = np.where(np.isin(kind, (ACCUMULATE, REDUCE)), ADD, WRITE)
         ways[kind == BARRIER] = NO_ACCESS
         apart = np.array([*(name == KERNEL for name in lines.lanes), False])[lines.lane]
@@ -624,6 +635,8 @@ class Builder(Room):
         given = (ways, rank, moves, into.buffer, into.spans, source.buffer, source.spans, rows, late)
         columns = [np.ascontiguousarray(x, dtype=np.int64) for x in given]
         self._order.transfers(*columns, begun, self._relayed)
+        # Starts that the C loop put between the transfers take rows too; `at` and `start` place both in one
+        # block.
         starts = [(row - first, starter) for starter, row in (begun or {}).items() if row >= first]
         start, started = np.array(starts, dtype=np.int64).reshape(-1, 2).T
         at, total = rows - first, len(rows) + len(start)
@@ -662,6 +675,8 @@ class Builder(Room):
         for number in np.unique(kind[lane < 0]).tolist():
             group = _group_of(number)
             free = ((lane < 0) & (kind == number)).nonzero()[0]
+            # Round robin by rank, continued from earlier calls: number each rank's transfers in order, add
+            # its turn.
             order = free[rank[free].argsort(kind="stable")]
             acting, first, count = np.unique(rank[order], return_index=True, return_counts=True)
             before = [self._turns.get((x, group), 0) for x in acting.tolist()]
@@ -718,6 +733,8 @@ class Builder(Room):
         into, source = action.pieces
         if self._given[into.tensor]:
             self._check(action)
+        # A transfer that waits for another of the collective passes on what that one brought. It is under way
+        # then and pays no second start.
         waits = self._order.conflicts(how, action.pieces)
         if after:
             waits = waits | {row for row in after if row is not None}

@@ -105,6 +105,8 @@ def lines_joined(parts: Sequence[Lines]) -> Lines:
         {name: i for i, name in enumerate(dict.fromkeys(x for part in parts for x in getattr(part, names)))}
         for names in ("lanes", "means")
     )
+    # Every part numbers its names by itself: look each number up in the joint numbering. A last entry of −1
+    # keeps −1, which indexes it from the end.
     lane, way = (
         np.concatenate(
             [np.array([*map(place.get, getattr(x, names)), -1])[getattr(x, number)] for x in parts]
@@ -118,6 +120,8 @@ def lines_joined(parts: Sequence[Lines]) -> Lines:
     most = max(x.details.operands for x in parts)
     widened = [_widened(x.details, most) for x in parts]
     details = Details(**{x: np.concatenate([getattr(each, x) for each in widened]) for x in Details.names()})
+    # `op` counts the multiplies of a rank from 0: sort them by rank, keeping their order, and subtract the
+    # place where the rank's own begin.
     gemms = (kind == GEMM).nonzero()[0]
     by_rank = gemms[rank[gemms].argsort(kind="stable")]
     ranks_of = rank[by_rank]
@@ -160,6 +164,8 @@ def priced(written: Written) -> Schedule:
     columns = _Columns(written, joined([owned_tiles(tensors), written.temporaries]))
     shared = platform(machine, ranks, 1)
     standard = ["compute", *(f"{group}.{i}" for group, count in written.lanes.items() for i in range(count))]
+    # Lanes have the same numbers at every rank, used or not: standard ones first, then those that an
+    # algorithm asked for by name.
     further = [name for name in lines.lanes if name not in standard]
     place = {name: i for i, name in enumerate([*standard, *further])}
     devices = [machine.device_of(rank, ranks) for rank in range(ranks)]
@@ -198,6 +204,8 @@ def priced(written: Written) -> Schedule:
 
 def _peak(program: Program, machine: Machine, devices: int) -> float:
     """Return flop/s of devices together: that of the one type, or flop over the time of all at their own."""
+    # Types run one after another on a device, so the joint peak is the harmonic mean weighted by flop: a
+    # schedule that multiplies without pause reaches exactly 100 % of it.
     by_type = program.flop_of_types
     peaks = [machine.total_peak(dtype, devices) for dtype in by_type]
     if len(peaks) < 2:
@@ -217,6 +225,8 @@ class _Columns:
         self.kind, self.rank = lines.kind, lines.rank
         self.src, self.dst = (np.full(len(lines), -1, dtype=np.int64) for _ in range(2))
         self.seconds = lines.seconds.copy()
+        # An action with bytes of its own (part of a fused kernel, a wait) is charged as it says. All others
+        # are priced below from their slices, a kind and a type at a time: NumPy's cost is by the call.
         given = lines.nbytes != UNSAID
         self.nbytes = np.where(given, lines.nbytes, 0)
         transfers = np.isin(self.kind, TRANSFERS).nonzero()[0]
@@ -284,6 +294,8 @@ class _Columns:
         rows = ((self.kind == GEMM) & new).nonzero()[0]
         if not len(rows):
             return
+        # The rate of a gemm depends on the types of A and B and the bytes of C alone, so gemms are priced in
+        # groups of these. There are few combinations, and each group is one call of the cost model.
         operands = np.stack([self._held.tensor[d.buffer[rows, operand]] for operand in range(3)])
         types, which = np.unique(operands, axis=1, return_inverse=True)
         kinds = [
@@ -297,6 +309,7 @@ class _Columns:
             m, n, k = members.multiplied.T
             pace = cost.pace_of(machine, self.rank[gemms], self._ranks)
             took = cost.multiply_seconds(machine, dtype, m, n, k, c_itemsize, members.batch, pace=pace)
+            # A batch is launched once; each member then takes a multiply's time without its launch.
             launch = machine.gemm_start(dtype)
             self.seconds[gemms] = launch + members.batch * (took - launch)
 
@@ -318,6 +331,8 @@ class _Columns:
         large[temporary:] = cost.leaves_caches(
             written.machine, written.temporaries.elements * itemsize[written.temporaries.tensor]
         )
+        # A first touch loads from memory; later ones find the caches warm. What get brought is warm already,
+        # unless it is so large that it has left the caches.
         c, a, b = (d.buffer[gemms, operand] for operand in range(3))
         # What is used is known by the slice, or by the pool slot of a C.
         keys = np.zeros((len(gemms), 3, 6), dtype=np.int64)
@@ -334,6 +349,8 @@ class _Columns:
             axis=1,
         )
         gemm, operand = counts.nonzero()
+        # np.unique returns the first row of each key, and nonzero goes gemm by gemm: first means first in
+        # time.
         _, first = np.unique(keys[gemm, operand], axis=0, return_index=True)
         nbytes = np.zeros(len(gemms), dtype=np.int64)
         sizes = np.stack([self._sizes(d, gemms, x, itemsize) for x in range(3)], axis=1)
@@ -397,5 +414,6 @@ def _pools(written: Written) -> list[Ints]:
     items = itemsize[temporaries.tensor]
     np.maximum.at(largest, (temporaries.rank, temporaries.slot), temporaries.elements * items)
     np.maximum.at(widest, (temporaries.rank, temporaries.slot), items)
+    # Rounded up so that a slot of mixed types is aligned for each of them.
     nbytes = -(-largest // widest) * widest
     return [sizes[sizes > 0] for sizes in nbytes]
