@@ -15,7 +15,8 @@ SCRIPT = """
 import mmap, os, sys
 from pathlib import Path
 from umm.host import launcher as segments
-segments.FOLDER = Path(sys.argv[1])
+segments.FOLDER = segments.DESCRIPTIONS = Path(sys.argv[1])
+segments.is_proxy, segments.started = {os.getppid()}.__contains__, lambda process: 0.0
 segments.watch_over()
 with (segments.FOLDER / "mpich_shm_1_0").open("w+b") as file:
     file.truncate(4096)
@@ -91,7 +92,9 @@ def test_the_names_of_segments_that_all_have_mapped_are_forgotten(folder):
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="others have no /proc")
-def test_a_process_that_is_killed_leaves_no_segment(tmp_path):
+def test_a_process_that_is_killed_leaves_no_segment_and_no_description_from_before_it_began(tmp_path):
+    made(tmp_path, "hydra_hwloc_xmlfile_left")
+    time.sleep(0.05)
     process = subprocess.Popen(
         [sys.executable, "-c", SCRIPT, str(tmp_path)], stdin=subprocess.PIPE, stdout=subprocess.PIPE
     )

@@ -241,7 +241,8 @@ def watch_over() -> None:
     """
     if sys.platform != "linux" or not _FIRST_OF_HOST:
         return
-    began, proxy = time(), proxy_above(os.getpid())
+    proxy = proxy_above(os.getpid())
+    began = min(time(), started(proxy))  # it describes the host before it starts a rank
     end, _ = os.pipe()  # the system closes the other end when this process has ended
     name = shown_as()
     show_as(NAME)  # of whom a child has it: nobody who looks at processes sees it without

@@ -275,8 +275,9 @@ def _start_herald(group: Group, board: int, processes: Sequence[int]) -> None:
         ends = [str(end) for end, _ in pipes]
         herald = str(Path(__file__).with_name("herald.py"))
         form = (8 * _COLUMNS, 8 * LEFT, 8 * ENTERED, 3 * _WORDS, _WORDS)
-        since = int(min(time(), *map(started, processes)))
-        words = [str(x) for x in (board, since, proxy_above(os.getpid()), *form, *group.numbers, *processes)]
+        proxy = proxy_above(os.getpid())
+        since = int(min(time(), *map(started, (proxy, *processes))))
+        words = [str(x) for x in (board, since, proxy, *form, *group.numbers, *processes)]
         if not trouble:
             made = subprocess.Popen(
                 [sys.executable, "-I", "-S", herald, *words, *ends],

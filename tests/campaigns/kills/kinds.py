@@ -1,6 +1,7 @@
 """What is killed: sweeps, runs, starts and saves, each with what must be there afterwards."""
 
 import json
+import os
 import signal
 import sqlite3
 import sys
@@ -13,7 +14,7 @@ from urllib.request import Request, urlopen
 import numpy as np
 
 import umm
-from tests.campaigns.kills.one import Kind
+from tests.campaigns.kills.one import SWEEPER, Kind
 from tests.campaigns.kills.one import umm as command
 from umm.files import PARTIAL, STALE_S, whole_file
 from umm.space import Space, Store, sweep
@@ -23,6 +24,7 @@ UMM = Path(sys.executable).with_name("umm")
 LOOP = Path(__file__).parents[2] / "helpers/array_loop.py"
 SPACE = Space(m=64, n=96, k=48, partitions=("row", "col"), replication=(1, 2))
 POINTS = 192
+ALONE = 5  # processes of a sweep of mpiexec before one is started that cleans up
 LAYOUTS = "row,col,row@2,col@2"
 SWEEP = ["-m", 64, "-n", 96, "-k", 48, "--a", LAYOUTS, "--b", LAYOUTS, "--c", LAYOUTS, "--quiet"]
 RUN = ["run", "--executor", "mpi", "-m", 64, "-n", 64, "-k", 64, "--ranks", 4, "--iters", 10**6]
@@ -51,10 +53,9 @@ def amid_sweep(folder: Path, processes: dict[int, str], share: float) -> bool:
 
 
 def amid_mpi_sweep(folder: Path, processes: dict[int, str], share: float) -> bool:
-    """As amid a sweep, once mpiexec's proxy runs: mpiexec waits for ever for one that died before."""
-    return any("hydra_pmi_proxy" in words for words in processes.values()) and amid_sweep(
-        folder, processes, share
-    )
+    """As amid a sweep, once umm cleans up: what Hydra leaves if it is killed before stays."""
+    cleans = any(words == SWEEPER and os.getsid(x) == x for x, words in processes.items())
+    return len(processes) > ALONE and cleans and amid_sweep(folder, processes, share)
 
 
 def unfinished(folder: Path) -> str | None:
