@@ -14,12 +14,13 @@ from readable import MACHINE, READABLE, made
 
 import umm
 from umm.errors import ScheduleError
+from umm.interval import Interval
 from umm.layouts.layout import Layout
 from umm.plans.multiply.policies import policy_names
 from umm.program import Chain
 from umm.program.tensors import Tensor
 from umm.schedules.races import MOST_ACTIONS, races
-from umm.schedules.rules.invariants import check
+from umm.schedules.rules.invariants import check, unwritten
 from umm.schedules.writer.builder import Builder
 
 CORPUS = corpus(200)
@@ -177,6 +178,26 @@ def test_what_is_read_or_added_to_must_be_there():
         "action 1 (accumulate of rank 1) adds to s0:C[4:8,0:8], which no action before has written",
         "action 3 (put of rank 0) reads s1:C[4:8,0:8], which no action before has written",
     ]
+
+
+@pytest.mark.parametrize(
+    ("rows", "cols", "there"),
+    [
+        ((5, 7), (2, 6), True),
+        ((4, 7), (2, 6), False),
+        ((5, 8), (2, 6), False),
+        ((5, 7), (1, 6), False),
+        ((5, 7), (2, 7), False),
+    ],
+)
+def test_of_a_temporary_no_more_may_be_read_than_was_written(rows, cols, there):
+    """Rows 5 to 7 of columns 2 to 6 are; a row or a column more on each side is not."""
+    build = builder(A="row", C="row")
+    own, output = build.own("A", 1), build.own("C", 1)
+    room = build.temporary(0, "A", own.rows, own.cols)
+    build.get(own.cut(Interval(5, 7), Interval(2, 6)), room.cut(Interval(5, 7), Interval(2, 6)))
+    build.put(room.cut(Interval(*rows), Interval(*cols)), output.cut(Interval(*rows), Interval(*cols)))
+    assert (unwritten(build.schedule()) == []) == there
 
 
 @settings(max_examples=examples(100))
