@@ -3,8 +3,8 @@
 ``python -m tests.campaigns.mutants [--count N] [--seed S] [--room NAME] [--nearest N]``. A mutant is drawn
 from the seed and its number: a comparison, an operator, a number, a condition or a statement of a copy of the
 tree in ``build/mutants``. The tests of its room run until one fails, those that import its module first; or,
-of all tests, the N files that name most of what few others name of it, two minutes each. What came of it is a
-line of ``build/mutants/SEED.jsonl``; mutants that are there are not run again.
+of all tests, its doctests and the N files that name most of it that few name, five seconds of the processor
+each. What came of it is a line of ``build/mutants/SEED.jsonl``; mutants that are there are not run again.
 """
 
 import ast
@@ -20,9 +20,10 @@ import sysconfig
 from argparse import ArgumentParser
 from collections import Counter
 from collections.abc import Iterator
+from compileall import compile_dir
 from pathlib import Path
 from time import perf_counter
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 ROOT = Path(__file__).parents[2]
 TREE = ROOT / "build/mutants/tree"
@@ -30,8 +31,9 @@ PYTHON = ROOT / "build/mutants/venv/bin/python"
 SCRIPT = f"#!{PYTHON}\nfrom umm.cli import start\nstart()\n"
 TEST_S = 120  # a test that loops for ever fails, as one that is slow without the change does not
 CPU_S, WALL_S = 3600, 7200  # limits for all tests of a room; beyond them it is undecided
-NEAR_S = 120  # of one of the nearest files, which is not asked again if it takes longer
-FAILING, NO_TESTS = 1, 5  # pytest's exit codes where tests failed, and where there are none
+NEAR_S = 5  # of the processor, after which the rest of one of the nearest files is skipped
+BEGAN: dict[Path, float] = {}  # seconds of the processor when the first test of a file began
+FAILING = 1  # pytest's exit code where tests failed
 
 
 class Room(NamedTuple):
@@ -168,6 +170,8 @@ def copied() -> None:
         (TREE / name).parent.mkdir(parents=True, exist_ok=True)
         if (ROOT / name).is_file():
             shutil.copy2(ROOT / name, TREE / name)
+    for name in ("umm", "umm_sim", "umm_hw"):
+        compile_dir(TREE / name, quiet=1)
     _environment()
 
 
@@ -193,27 +197,25 @@ def _limited() -> None:
     resource.setrlimit(resource.RLIMIT_CPU, (CPU_S, CPU_S))
 
 
-def tested(tests: list[str], wall_s: float) -> tuple[int | None, str]:
+def pytest_runtest_setup(item: Any) -> None:
+    """Skip the rest of a file that takes long, where pytest has this module as a plug-in."""
+    import pytest
+
+    now = sum(os.times()[:4])  # commands that tests start included
+    if now - BEGAN.setdefault(item.path, now) > NEAR_S:
+        pytest.skip("takes too long")
+
+
+def tested(tests: list[str], *options: str) -> tuple[int | None, str]:
     """Run tests in the copy until one fails; return pytest's code, None past a limit, and which failed."""
-    words = [
-        str(PYTHON),
-        "-m",
-        "pytest",
-        "-x",
-        "-q",
-        "-p",
-        "no:cacheprovider",
-        "--timeout",
-        str(TEST_S),
-        *tests,
-    ]
+    usual = ["-m", "pytest", "-x", "-q", "-p", "no:cacheprovider", "--timeout", str(TEST_S)]
     environment = os.environ | {"OPENBLAS_NUM_THREADS": "1", "UMM_POISON": "1"}
     with subprocess.Popen(
-        words, cwd=TREE, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
-        preexec_fn=_limited, start_new_session=True,
+        [str(PYTHON), *usual, *options, *tests], cwd=TREE, env=environment, stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT, text=True, preexec_fn=_limited, start_new_session=True,
     ) as process:  # fmt: skip
         try:
-            output, _ = process.communicate(timeout=wall_s)
+            output, _ = process.communicate(timeout=WALL_S)
         except subprocess.TimeoutExpired:
             os.killpg(process.pid, 9)
             return None, "takes too long"
@@ -233,8 +235,8 @@ def in_turn(room: str, path: str) -> list[list[str]]:
     return [x for x in (near, [x for x in names if x not in near]) if x]
 
 
-def nearest(room: str, mutant: Mutant, slow: set[str]) -> list[list[str]]:
-    """Return the module's doctests, and all test files: first those that name most of it that few name."""
+def nearest(room: str, mutant: Mutant, count: int) -> list[str]:
+    """Return the module, for its doctests, and the test files that name most of it that few name."""
     module = mutant.path.removesuffix(".py").removesuffix("/__init__")
     parts = ast.walk(ast.parse((TREE / mutant.path).read_text()))
     names = {x.name for x in parts if isinstance(x, ast.FunctionDef | ast.ClassDef)}
@@ -246,31 +248,21 @@ def nearest(room: str, mutant: Mutant, slow: set[str]) -> list[list[str]]:
         named = [x for x, text in texts.items() if re.search(rf"\b{term}\b", f"{x.stem} {text}")]
         scores |= {x: scores[x] + 1 / len(named) for x in named}
     ranked = sorted(texts, key=lambda x: (-scores[x], x))
-    return [[x] for x in (mutant.path, *(str(x.relative_to(TREE)) for x in ranked)) if x not in slow]
+    return [mutant.path, *(str(x.relative_to(TREE)) for x in ranked[:count])]
 
 
-def tried(mutant: Mutant, groups: list[list[str]], kept: set[str], slow: set[str] | None) -> tuple[str, str]:
-    """Return whether a mutant is killed, survives, fails where the source does, or neither, and why.
-
-    Args:
-        mutant: A change.
-        groups: Tests that run together, in turn.
-        kept: Tests that pass without a change, of which more become known.
-        slow: Files that take too long, of which more become known; None if tests of a room do not end early.
-    """
+def tried(mutant: Mutant, groups: list[list[str]], kept: set[str], *options: str) -> tuple[str, str]:
+    """Return whether a mutant is killed, survives, fails where the source does, or neither, and why."""
     place = TREE / mutant.path
     text = place.read_text()
     lines = text.splitlines(keepends=True)
     lines[mutant.line - 1] = mutant.after + "\n"
     for tests in groups:
         place.write_text("".join(lines))
-        code, by = tested(tests, WALL_S if slow is None else NEAR_S)
+        code, by = tested(tests, *options)
         place.write_text(text)
-        if slow is not None and (code is None or code == NO_TESTS):
-            slow.update(tests if code is None else ())
-            continue
         if code in (None, FAILING) and "::" in by and by not in kept:
-            if tested([by], WALL_S)[0]:
+            if tested([by])[0]:
                 return "fails anyway", by
             kept.add(by)
         if code:
@@ -292,7 +284,7 @@ def main() -> int:
     rooms = asked.room or list(ROOMS)
     copied()
     known = [json.loads(x) for x in results.read_text().splitlines()] if results.exists() else []
-    done, kept, slow = {(x["room"], x["number"]) for x in known}, set[str](), set[str]()
+    done, kept = {(x["room"], x["number"]) for x in known}, set[str]()
     for i in range(asked.count):
         room, number = rooms[i % len(rooms)], i // len(rooms)
         if (room, number) in done:
@@ -301,9 +293,10 @@ def main() -> int:
         if asked.list:
             verdict, by = "drawn", ""
         elif asked.nearest:
-            verdict, by = tried(mutant, nearest(room, mutant, slow)[: 1 + asked.nearest], kept, slow)
+            files = nearest(room, mutant, asked.nearest)
+            verdict, by = tried(mutant, [files], kept, "-p", "tests.campaigns.mutants")
         else:
-            verdict, by = tried(mutant, in_turn(room, mutant.path), kept, None)
+            verdict, by = tried(mutant, in_turn(room, mutant.path), kept)
         print(f"{room} {number} {mutant.path}:{mutant.line} {verdict} {by}")
         print(f"  - {mutant.before.strip()}\n  + {mutant.after.strip()}", flush=True)
         if asked.list:
