@@ -17,7 +17,8 @@ from umm.space.pricing.multiplies import content_of
 from umm.space.search import uncertainty
 from umm.space.search.found import front
 from umm.space.search.uncertainty import unused
-from umm.space.what_if.advice import LEAST, advise, decides
+from umm.space.what_if.advice import advise, decides
+from umm.space.what_if.beside import LEAST
 from umm_sim.executor import SimExecutor
 
 SIZES = st.sampled_from((96, 512, 1000, 4096))

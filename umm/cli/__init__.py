@@ -26,5 +26,7 @@ def start() -> None:
     os.environ.setdefault("PYDANTIC_DISABLE_PLUGINS", "__all__")
     atexit.register(gc.freeze)
     from umm.cli.main import main
+    from umm.host import kept
 
+    kept.allow()
     main()

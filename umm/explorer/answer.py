@@ -16,7 +16,7 @@ from umm.machines import machine_names
 from umm.numbers import whole_in
 from umm.plans.multiply.options import known
 from umm.space.space import STATIONARY
-from umm.space.what_if.advice import Beside
+from umm.space.what_if.beside import Beside
 from umm.traces.bottleneck import lost_in_words, percent
 from umm.traces.trace import Trace
 from umm.traces.traffic import bytes_by_kind

@@ -33,7 +33,8 @@ from umm.space import Choice, Space, makespan_range
 from umm.space.assignments import Assignments
 from umm.space.bounds.tables import beside_a_layer, tables_of
 from umm.space.budget import DEVICE, limit_of
-from umm.space.what_if.advice import Decides, deciding, space_around
+from umm.space.what_if.advice import deciding, space_around
+from umm.space.what_if.beside import Decides
 from umm.traces.trace import Trace
 
 Files = Mapping[str, str]

@@ -26,7 +26,8 @@ from umm.figures.style import parts_of, themed
 from umm.program.problem import MATRICES
 from umm.space import Choice
 from umm.space.budget import DEVICE
-from umm.space.what_if.advice import Advice, advice_among
+from umm.space.what_if.advice import advice_among
+from umm.space.what_if.beside import Advice
 from umm.traces.trace import Trace
 
 if TYPE_CHECKING:

@@ -3,7 +3,7 @@
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple, cast
+from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 import click
 
@@ -13,6 +13,9 @@ from umm.cli.flags.framework import OfFrameworkLayers
 from umm.cli.flags.options import WRITE, Answering, FromFile, Noisy, Paged
 from umm.cli.flags.scaling import Scaled, compare_scales, show_scales
 from umm.errors import InputError
+from umm.host.kept import kept
+from umm.plans.multiply.policies import DIRECT
+from umm.program.problem import Problem
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -23,10 +26,11 @@ if TYPE_CHECKING:
     from umm.machines import Machine
     from umm.plans.steady import Steady
     from umm.program import Chain, Outline
+    from umm.program.plan import Plan
     from umm.schedules.schedule import Schedule
     from umm.space.scaling import Scale
     from umm.space.search.walk import Progress
-    from umm.space.what_if.advice import Beside
+    from umm.space.what_if.beside import Advice, Beside, Decides
     from umm.traces.trace import Trace
 
 
@@ -52,9 +56,11 @@ class Simulate(OfFrameworkLayers, Scaled, ToSchedule, Noisy, FromFile, Paged, An
 
     def reasons(self, trace: "Trace") -> str:
         """Return the limits of the slowest rank, step by step; nothing without --explain."""
+        if self.explain != "time":
+            return ""
         from umm.cli.printed.explanation import explain
 
-        return explain(trace.schedule, trace) if self.explain == "time" else ""
+        return explain(trace.schedule, trace)
 
     def emitted(self, trace: "Trace") -> str:
         """Return a chain as a framework's program or flags.
@@ -94,7 +100,6 @@ def simulate(asked: Simulate) -> None:
 
     Prints the makespan, the fraction of peak, where the time goes, bytes moved, memory, and what limits it.
     """
-    from umm.cli.printed.plan_page import plan_record, print_plan
     from umm.cli.printed.report import (
         explained_record,
         predicted_record,
@@ -106,12 +111,10 @@ def simulate(asked: Simulate) -> None:
     )
     from umm.cli.printed.save import save_files
     from umm.executor import executor
-    from umm.plans.redistribution.fastest import move_seconds
-    from umm.plans.written import plan_on
 
     asked = asked.with_model()
     output = asked.output
-    kept = {"schedule": asked.save_schedule, "trace": asked.save_trace, "perfetto": asked.perfetto}
+    files = {"schedule": asked.save_schedule, "trace": asked.save_trace, "perfetto": asked.perfetto}
     scales = asked.scales()
     asked.check_layers()
     if scales:
@@ -124,7 +127,7 @@ def simulate(asked: Simulate) -> None:
             raise InputError("--jitter and --straggler are for one schedule; leave out --layers")
         if typed := asked.typed(("emit", "chakra")):
             raise InputError(f"{typed[0]} is of one layer; leave out --layers")
-        save_files(simulate_layers(asked), output, **kept)
+        save_files(simulate_layers(asked), output, **files)
         return
     asked.advise_panels()
     with output.progress() as bar:
@@ -137,22 +140,23 @@ def simulate(asked: Simulate) -> None:
             bar.stop()
             click.echo(emitted, nl=False)
             return
-        beside = sure_of(trace, request)
+        answered = follows_from(request)
+        beside = kept("range", answered, lambda: sure_of(trace, request))
         if noise := asked.noise:
             from umm.space.search.robustness import spread
 
             bar.update(task, description=f"simulating {noise.draws} draws")
             beside = replace(beside, noise=noise, spread=spread(schedule, noise, executor("sim")))
         brings = None
-        if request and request.problem.kind == "problem":
-            final = str(schedule.options.get("final", "complete"))
-            brings = move_seconds(request.problem, request.machine, final)
-    save_files(trace, output, **kept)
+        if request and isinstance(problem := request.problem, Problem):
+            machine, final = request.machine, str(schedule.options.get("final", "complete"))
+            brings = kept("moves", answered, lambda: moves_alone(problem, machine, final))
+    save_files(trace, output, **files)
     if asked.chakra is not None:
         from umm.emit.chains.chakra_trace import write_chakra
 
-        files = len(list(write_chakra(trace, asked.chakra)))
-        output.note(f"wrote {files} traces {asked.chakra}.RANK.et")
+        count = len(list(write_chakra(trace, asked.chakra)))
+        output.note(f"wrote {count} traces {asked.chakra}.RANK.et")
     if not output.as_json:
         print_schedule(output.console(), schedule, brings)
         print_prediction(output.console(), trace, beside)
@@ -166,11 +170,22 @@ def simulate(asked: Simulate) -> None:
             print_verdict(output.console(), trace, beside)
         raise click.Abort from None
     reasons = asked.reasons(trace)
-    entries = plan_on(schedule, asked.hardware) if asked.explain == "plan" else ()
+    entries: Plan = ()
+    if asked.explain == "plan":
+        from umm.plans.written import plan_on
+
+        entries = plan_on(schedule, asked.hardware)
+
+    def planned() -> dict[str, Any]:
+        from umm.cli.printed.plan_page import plan_record
+
+        return {"plan": plan_record(entries, schedule)}
 
     def shown(console: "Console") -> None:
         print_verdict(console, trace, beside, reasons)
         if entries:
+            from umm.cli.printed.plan_page import print_plan
+
             print_plan(console, entries, schedule)
 
     predicted = predicted_record(trace) | beside.to_dict(trace) | {"bring_s": brings}
@@ -179,7 +194,7 @@ def simulate(asked: Simulate) -> None:
             problem_record(schedule)
             | {"predicted": predicted}
             | explained_record(reasons)
-            | ({"plan": plan_record(entries, schedule)} if entries else {})
+            | (planned() if entries else {})
         ),
         shown,
         lambda html: write_page(trace, html, beside.page(trace)),
@@ -299,7 +314,7 @@ def sure_of(trace: "Trace", request: "Request | None") -> "Beside":
     from umm.cli.printed.report import device_room
     from umm.executor import executor
     from umm.space.search.uncertainty import MOST_ACTIONS, WIDE, makespan_range, unused, widest
-    from umm.space.what_if.advice import Beside
+    from umm.space.what_if.beside import Beside
 
     room = device_room(trace.schedule)
     if request is None or takes_long(trace.schedule):
@@ -325,7 +340,6 @@ def better_than(
         progress: Called now and then with the number of points settled and of all points.
     """
     from umm.executor import executor
-    from umm.space.what_if.advice import deciding, looked_for
 
     schedule, makespan = trace.schedule, executor("sim").makespan
     problem, universal = schedule.program, "policy" in schedule.options
@@ -333,16 +347,38 @@ def better_than(
         return beside
     if takes_long(schedule):
         return replace(beside, left_out=True)
-    advice, left_out = looked_for(schedule, request.machine, makespan, progress)
-    better = advice.choice.schedule if advice else None
-    assumed = deciding(request.machine, schedule.problem, request.on, better, makespan)
+
+    def looked() -> tuple["Advice | None", "Decides | None", bool]:
+        from umm.space.what_if.advice import deciding, looked_for
+
+        advice, left_out = looked_for(schedule, request.machine, makespan, progress)
+        better = advice.choice.schedule if advice else None
+        return advice, deciding(request.machine, schedule.problem, request.on, better, makespan), left_out
+
+    advice, assumed, left_out = kept("better", follows_from(request), looked)
     return replace(beside, advice=advice, assumed=assumed, left_out=left_out)
+
+
+def follows_from(request: "Request | None") -> Any:
+    """Return what answers on a multiply follow from; None of others, and of policies that plug-ins bring."""
+    if request is None or request.problem.kind != "problem" or request.choices.get("policy") != DIRECT:
+        return None
+    machine = request.machine
+    choices = sorted(request.choices.items(), key=str)
+    return repr(request.problem), machine.name, machine.sha, choices, request.by_library
+
+
+def moves_alone(problem: Problem, machine: "Machine", final: str) -> dict[str, float] | None:
+    """Return the seconds to move A and B in, and C out, each alone."""
+    from umm.plans.redistribution.fastest import move_seconds
+
+    return move_seconds(problem, machine, final)
 
 
 def takes_long(schedule: "Schedule") -> bool:
     """Whether asking for many like it would take minutes: it is large, or its policy searches itself."""
     from umm.plans.multiply.policies import find_policy, policy_names
-    from umm.space.what_if.advice import MOST_ACTIONS
+    from umm.space.what_if.beside import MOST_ACTIONS
 
     policy = schedule.options.get("policy")  # another algorithm has none
     return len(schedule) > MOST_ACTIONS or (policy in policy_names() and find_policy(policy).searches)

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from umm.measure import Measured, Needs
     from umm.space.search.robustness import Delays
     from umm.space.search.uncertainty import Widest
-    from umm.space.what_if.advice import Beside
+    from umm.space.what_if.beside import Beside
 
 BAR = 36  # columns of the bar that stands for the whole makespan
 

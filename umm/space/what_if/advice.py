@@ -1,62 +1,30 @@
 """Advice on a schedule: a better point, the assumptions that decide, and the certainty of its prediction."""
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 from umm.errors import InfeasibleError
+from umm.host.kept import kept
 from umm.machines import Machine
 from umm.plans.movement.choice import LIBRARY
 from umm.plans.multiply.options import known
 from umm.program.problem import MATRICES, Problem
 from umm.schedules.schedule import Schedule
-from umm.space.budget import DEVICE, usual_limit
+from umm.space.budget import DEVICE
 from umm.space.choice import Choice
 from umm.space.search.found import front
 from umm.space.search.search import search
-from umm.space.search.uncertainty import TOLERANCE, Widest, unused
+from umm.space.search.uncertainty import TOLERANCE, unused
 from umm.space.search.walk import Progress
 from umm.space.space import Space
 from umm.space.vary import Lower, Makespan, assumed, vary
-from umm.traces.trace import Trace
-from umm.units import format_bytes, format_seconds, range_in_words
-
-if TYPE_CHECKING:
-    from umm.space.search.noise import Noise
-    from umm.space.search.robustness import Spread
-
-MOST_ACTIONS = 20_000
-"""No advice is given where finding it would take longer than an answer should: above this many actions."""
+from umm.space.what_if.beside import LEAST, MOST_ACTIONS, Advice, Decides
 
 MOST_WORK = 500_000
 """Nor where its search writes more actions, as it may by ways of moving that bounds know little of."""
 
 MOST_PAIRS = 2e8  # nor above this many points times pairs of ranks, which all are priced
-
-LEAST = 0.01  # a smaller share of the makespan or of the memory is not worth a change
-
-
-@dataclass(frozen=True)
-class Advice:
-    """Layouts and choices that make a problem faster, or take less memory for the same time."""
-
-    choice: Choice  # the better point
-    saving: float  # share of the makespan that goes away
-    extra_bytes: int  # further bytes of the fullest rank; negative if it holds less
-
-    def __str__(self) -> str:
-        figures = f"{100 * self.saving:.0f}" if self.saving < 0.99 else f"{100 * self.saving:.4g}"
-        gain = "the same time" if self.saving < LEAST else f"{figures} % less time"
-        more = "more" if self.extra_bytes >= 0 else "less"
-        return (
-            f"search finds {gain} with {format_bytes(abs(self.extra_bytes))} {more}: "
-            f"{self.choice.words}, {self.choice.way}"
-        )
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return the point and its saving as plain values."""
-        return self.choice.to_dict() | {"saving": self.saving, "extra_bytes": self.extra_bytes}
 
 
 class Looked(NamedTuple):
@@ -103,18 +71,26 @@ def looked_for(
     # Bounding a point looks at all pairs of ranks, and a search bounds every point.
     if space.searched.points().count * schedule.ranks**2 > MOST_PAIRS:
         return left_out
+    key = repr(space), machine.name, machine.sha
+    near = kept("near", key, lambda: _near(space, machine, makespan, progress))
+    if near is None:
+        return left_out
+    advice = advice_among(near, makespan(schedule), int(schedule.memory_bytes.max()))
+    return Looked(advice, left_out=False)
+
+
+def _near(
+    space: Space, machine: Machine, makespan: Makespan, progress: Progress | None
+) -> list[Choice] | None:
+    """Return the points within a hundredth of a space's fastest; None where that is not proven."""
     try:
         result = search(
             space, machine, memory=DEVICE, makespan=makespan, top=1, progress=progress, most=MOST_WORK
         )
     except InfeasibleError:
-        return Looked(None, left_out=False)
+        return []
     # An unproven best may be beaten itself: a user who follows it would get advice again.
-    if result.gap > 0:
-        return left_out
-    near = front(result.pricer, result.limit, reach=1 + LEAST)
-    advice = advice_among(near, makespan(schedule), int(schedule.memory_bytes.max()))
-    return Looked(advice, left_out=False)
+    return None if result.gap > 0 else front(result.pricer, result.limit, reach=1 + LEAST)
 
 
 def advice_among(choices: Sequence[Choice], now: float, memory: int) -> Advice | None:
@@ -152,23 +128,6 @@ MOST_ACTIONS_CHANGED = 4000
 """Above this many actions of all schedules together nothing is tried: it would take seconds."""
 
 MAX_EFFECT = 2.0  # one number at half or twice what it is moves no makespan by more than this factor
-
-
-class Decides(NamedTuple):
-    """An assumed number by which another schedule becomes the fastest."""
-
-    key: str  # the number's name in the machine file
-    value: str  # its assumed value
-    then: str  # the value that turns the order round: `half of it`, `twice that`, or an end of its range
-    wins: str  # the fastest schedule then
-    over: str  # the fastest now
-    saving: float  # share of the makespan by which it is ahead
-
-    def __str__(self) -> str:
-        return (
-            f"{self.key} = {self.value} is assumed; at {self.then} {self.wins} wins over "
-            f"{self.over}, by {100 * self.saving:.2g} %."
-        )
 
 
 def deciding(
@@ -236,54 +195,3 @@ def decides(
         if saving > TOLERANCE:
             turns.append(Decides(*change[:3], best, first, saving))
     return max(turns, key=lambda x: x.saving, default=None)
-
-
-@dataclass(frozen=True)
-class Beside:
-    """The certainty of a prediction, and better points."""
-
-    # The least and the most makespan within the ranges of the machine's numbers, if that is known.
-    ends: tuple[float, float] | None = None
-    advice: Advice | None = None  # a better point, if there is one
-    assumed: Decides | None = None  # the assumed number that decides, if one does
-    room: int | None = None  # bytes a rank has of its device's memory, if that is known
-    noise: "Noise | None" = None  # how runs differ from the prediction, if that was asked for
-    spread: "Spread | None" = None  # then the median and p95 of the makespan
-    widest: Widest | None = None  # the number to measure next, if the range is wide
-    left_out: bool = False  # whether advice is left out, since its search would take long
-
-    def verdict(self, trace: Trace) -> str:
-        """Return the sentence of a trace, with the advice if there is any."""
-        verdict = trace.verdict
-        return f"{verdict.removesuffix('.')}; {self.advice}." if self.advice else verdict
-
-    def within(self, trace: Trace) -> str:
-        """Return the range of the makespan in words; empty if there is none, or none that is seen."""
-        within = range_in_words(trace.makespan_s, self.ends) if self.ends else ""
-        low, _, high = within.partition(" to ")
-        return within if low != high else ""
-
-    def page(self, trace: Trace) -> str:
-        """Return a page's verdict: with the range of the makespan and the assumed number that decides."""
-        within = self.within(trace)
-        unit = format_seconds(trace.makespan_s).partition(" ")[2]
-        parts = [
-            self.verdict(trace),
-            f"{within} {unit} within the ranges of the machine's numbers." if within else "",
-            str(self.assumed or ""),
-        ]
-        return " ".join(part for part in parts if part)
-
-    def to_dict(self, trace: Trace) -> dict[str, Any]:
-        """Return it as plain values."""
-        return {
-            "makespan_range_s": None if self.ends is None else list(self.ends),
-            "verdict": self.verdict(trace),
-            "advice": None if self.advice is None else self.advice.to_dict(),
-            "assumed": None if self.assumed is None else str(self.assumed),
-            "fits_memory": None if self.room is None else trace.memory_bytes <= usual_limit(self.room),
-            "measure_next": None if self.widest is None else self.widest._asdict(),
-            **({"advice_left_out": True} if self.left_out else {}),
-            **({"noise": self.noise.to_dict()} if self.noise else {}),
-            **(self.spread._asdict() if self.spread else {}),
-        }

@@ -1,0 +1,58 @@
+"""Answers kept between commands are those that a command without them gives, and spare it the search."""
+
+import os
+import subprocess
+import sys
+
+import pytest
+
+SIMULATE = "simulate --machine pvc-12 -m 512 -n 1024 -k 512 --a 2d --b row --c 2d --json"
+CODE = """import atexit, sys; from umm.cli import start
+atexit.register(lambda: print(*sys.modules, file=sys.stderr)); start()"""
+
+
+def answer(folder, command=SIMULATE):
+    """Return what a command prints that keeps its answers in a folder, and the modules it imports."""
+    ran = subprocess.run(
+        [sys.executable, "-c", CODE, *command.split()],
+        capture_output=True, text=True, check=True, timeout=60, env={**os.environ, "UMM_CACHE": str(folder)},
+    )  # fmt: skip
+    return ran.stdout, set(ran.stderr.split())
+
+
+@pytest.fixture(scope="module")
+def new():
+    """Return the answer of a command that keeps nothing."""
+    return answer("")[0]
+
+
+def test_an_answer_is_the_same_the_second_time_and_searches_nothing(tmp_path, new):
+    first, again = answer(tmp_path / "kept"), answer(tmp_path / "kept")
+    assert new == first[0] == again[0]
+    assert "umm.space.search.search" in first[1] - again[1]
+
+
+def test_other_layouts_of_a_problem_need_no_second_search(tmp_path):
+    other = SIMULATE.replace("--b row", "--b col")
+    answer(tmp_path)
+    assert answer(tmp_path, other)[0] == answer("", other)[0]
+
+
+@pytest.mark.parametrize("spoil", [lambda x: b"", lambda x: x[:-9], lambda x: x[:40] + b"." + x[41:]])
+def test_a_spoilt_answer_is_made_anew(tmp_path, new, spoil):
+    answer(tmp_path)
+    for path in tmp_path.iterdir():
+        path.write_bytes(spoil(path.read_bytes()))
+    assert answer(tmp_path)[0] == new
+
+
+@pytest.mark.skipif(not hasattr(os, "getuid"), reason="Windows has no such rights")
+def test_a_folder_that_others_may_write_is_left_alone(tmp_path, new):
+    tmp_path.chmod(0o777)
+    assert answer(tmp_path)[0] == new
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_folder_that_cannot_be_made_costs_nothing_but_time(tmp_path, new):
+    (tmp_path / "file").write_text("")
+    assert answer(tmp_path / "file" / "kept")[0] == new
