@@ -57,6 +57,7 @@ typedef struct {
     const Int *rank, *lane, *offsets, *after, *src, *dst, *nbytes, *engine_of_lane, *route_offsets, *route_links, *slowest;
     const double *seconds, *loss_of_kind, *loss_of_means, *bandwidth, *latency;
     const int32_t *route;
+    int32_t *looked_up;
     int disjoint, own_engines, disturbing, begun;
     double *started, *finished;
     /* The clock. */
@@ -775,12 +776,33 @@ static int fits(const Play *p) {
     return 1;
 }
 
+/* Find each action's route by its pair of ranks; 0 if one has none that is numbered. */
+static int look_up(Play *p, const int32_t *number, Int numbers) {
+    for (Int i = 0; i < p->count; i++) {
+        Int pair = p->src[i] * p->ranks + p->dst[i];
+        if (p->src[i] == p->dst[i]) p->looked_up[i] = NONE;
+        else if (pair < 0 || pair >= numbers || number[pair] < 0 || number[pair] >= p->routes) return 0;
+        else p->looked_up[i] = number[pair];
+    }
+    return 1;
+}
+
+/* When the last action finishes; -1 if some never do. */
+static double last_finish(const Play *p) {
+    double last = 0.0;
+    for (Int i = 0; i < p->count; i++) {
+        if (p->finished[i] < 0.0) return -1.0;
+        if (p->finished[i] > last) last = p->finished[i];
+    }
+    return last;
+}
+
 /* The arguments of play, in order: an array each, with what it is an array of. */
 enum {
-    KIND, RANK, LANE, OFFSETS, AFTER, SRC, DST, NBYTES, SECONDS, ROUTE, ENGINE, LOSS_OF_KIND, MEANS_OF, LOSS_OF_MEANS,
+    KIND, RANK, LANE, OFFSETS, AFTER, SRC, DST, NBYTES, SECONDS, ROUTE, NUMBER, ENGINE, LOSS_OF_KIND, MEANS_OF, LOSS_OF_MEANS,
     ROUTE_OFFSETS, ROUTE_LINKS, SLOWEST, LATENCY, BANDWIDTH, STARTED, FINISHED, ARRAYS
 };
-static const Py_ssize_t ITEMSIZE[ARRAYS] = {1, 8, 8, 8, 8, 8, 8, 8, 8, 4, 8, 8, 1, 8, 8, 8, 8, 8, 8, 8, 8};
+static const Py_ssize_t ITEMSIZE[ARRAYS] = {1, 8, 8, 8, 8, 8, 8, 8, 8, 4, 4, 8, 8, 1, 8, 8, 8, 8, 8, 8, 8, 8};
 
 static PyObject *play(PyObject *module, PyObject *args) {
     (void)module;
@@ -810,7 +832,7 @@ static PyObject *play(PyObject *module, PyObject *args) {
     p->count = ITEMS(KIND), p->lanes = ITEMS(ENGINE), p->routes = ITEMS(LATENCY), p->links = ITEMS(BANDWIDTH);
     p->kind = view[KIND].buf, p->rank = view[RANK].buf, p->lane = view[LANE].buf;
     p->offsets = view[OFFSETS].buf, p->after = view[AFTER].buf, p->src = view[SRC].buf, p->dst = view[DST].buf;
-    p->nbytes = view[NBYTES].buf, p->seconds = view[SECONDS].buf, p->route = view[ROUTE].buf;
+    p->nbytes = view[NBYTES].buf, p->seconds = view[SECONDS].buf;
     p->engine_of_lane = view[ENGINE].buf, p->loss_of_kind = view[LOSS_OF_KIND].buf;
     p->means_of = ITEMS(MEANS_OF) ? view[MEANS_OF].buf : NULL, p->loss_of_means = view[LOSS_OF_MEANS].buf;
     p->route_offsets = view[ROUTE_OFFSETS].buf, p->route_links = view[ROUTE_LINKS].buf, p->slowest = view[SLOWEST].buf;
@@ -818,6 +840,20 @@ static PyObject *play(PyObject *module, PyObject *args) {
     p->started = view[STARTED].buf, p->finished = view[FINISHED].buf;
     for (Int i = 0; i < ITEMS(LOSS_OF_KIND); i++) p->disturbing |= p->loss_of_kind[i] != 0.0;
     for (Int i = 0; i < ITEMS(LOSS_OF_MEANS); i++) p->disturbing |= p->loss_of_means[i] != 0.0;
+    if (ITEMS(OFFSETS) == p->count + 1 && ITEMS(SRC) == p->count && ITEMS(DST) == p->count && ITEMS(NUMBER)) {
+        p->route = p->looked_up = PyMem_Malloc(sizeof(int32_t) * (size_t)(p->count + 1));
+        if (!p->route) {
+            PyErr_NoMemory();
+            goto out;
+        }
+        if (!look_up(p, view[NUMBER].buf, ITEMS(NUMBER))) {
+            found = Py_None;
+            Py_INCREF(found);
+            goto out;
+        }
+    } else {
+        p->route = view[ROUTE].buf;
+    }
     if (ITEMS(OFFSETS) != p->count + 1 || ITEMS(AFTER) != p->offsets[p->count] || !fits(p)) {
         PyErr_SetString(PyExc_ValueError, "the columns of the schedule do not belong together");
         goto out;
@@ -829,16 +865,17 @@ static PyObject *play(PyObject *module, PyObject *args) {
         PyEval_RestoreThread(state);
     }
     if (status == NO_MEMORY) PyErr_NoMemory();
-    if (status == DONE) found = PyLong_FromLongLong(p->alarms);
+    if (status == DONE) found = PyFloat_FromDouble(last_finish(p));
 out:
     clean_up(p);
+    PyMem_Free(p->looked_up);
     PyMem_Free(p);
     while (taken > 0) PyBuffer_Release(&view[--taken]);
     return found;
 }
 
 static PyMethodDef methods[] = {
-    {"play", play, METH_VARARGS, "Fill started and finished with when each action starts and finishes; return the alarms set."},
+    {"play", play, METH_VARARGS, "Fill started and finished with when each action starts and finishes; return the last finish, -1 if some never finish, None if a route has no number."},
     {NULL, NULL, 0, NULL},
 };
 

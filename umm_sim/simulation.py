@@ -3,7 +3,12 @@
 ``_player.c`` plays it; ``player.py`` is the reference on SimPy, whose makespans are equal to the last bit.
 """
 
+from contextlib import suppress
+from functools import lru_cache
+from typing import Any
+
 import numpy as np
+from numpy.typing import NDArray
 
 from umm.arrays import Floats, in_c
 from umm.errors import ScheduleError
@@ -14,7 +19,10 @@ from umm_sim.fabric.routes import book_of, pair_codes
 play = in_c("umm_sim._player", "play")
 
 Times = tuple[Floats, Floats]  # when each action starts, and when it finishes, in seconds
-_NO_MEANS = np.empty(0, dtype=np.int8)
+_COLUMNS = ("kind", "rank", "lane", "after_offsets", "after", "src", "dst", "nbytes", "seconds")
+_TYPES: list[np.dtype[Any]] = [np.dtype(np.int8), *[np.dtype(np.int64)] * 7, np.dtype(np.float64)]
+_NO_ROUTES = np.empty(0, dtype=np.int32)
+_NO_MEANS = np.empty(0, dtype=np.int8), np.empty(0)
 
 
 def simulate(schedule: Schedule) -> Times:
@@ -23,41 +31,62 @@ def simulate(schedule: Schedule) -> Times:
     Raises:
         ScheduleError: if some actions never finish, because what they wait for waits for them.
     """
-    book, lanes = book_of(schedule), schedule.lanes
-    route, routes = book.columns(pair_codes(schedule))
-    started, finished = np.empty(len(schedule)), np.empty(len(schedule))
-    play(
-        np.ascontiguousarray(schedule.kind, np.int8),
-        *(
-            np.ascontiguousarray(column, np.int64)
-            for column in (
-                schedule.rank,
-                schedule.lane,
-                schedule.after_offsets,
-                schedule.after,
-                schedule.src,
-                schedule.dst,
-                schedule.nbytes,
-            )
-        ),
-        np.ascontiguousarray(schedule.seconds, np.float64),
-        route,
-        np.ascontiguousarray(lanes.engine_numbers, np.int64),
-        np.array([schedule.interference.get(kind, 0.0) for kind in KINDS]),
-        _NO_MEANS if schedule.means_of is None else np.ascontiguousarray(schedule.means_of, np.int8),
-        np.array([means.interference for means in schedule.means]),
-        *routes,
-        book.bandwidth,
-        started,
-        finished,
-        schedule.ranks,
-        lanes.own_engines,
+    return _simulated(schedule)[:2]
+
+
+def makespan(schedule: Schedule) -> float:
+    """Return when the last action finishes, in seconds.
+
+    Raises:
+        ScheduleError: if some actions never finish.
+    """
+    return _simulated(schedule)[2]
+
+
+def _simulated(schedule: Schedule) -> tuple[Floats, Floats, float]:
+    book, lanes, count = book_of(schedule), schedule.lanes, len(schedule)
+    started, finished = np.empty(count), np.empty(count)
+    columns = [getattr(schedule, name) for name in _COLUMNS]
+    described = (
+        lanes.engine_numbers,
+        _losses(tuple(schedule.interference.items())),
+        *(_means(schedule) if schedule.means else _NO_MEANS),
     )
-    return all_finished(started, finished)
+    rest = (book.bandwidth, started, finished, schedule.ranks, lanes.own_engines)
+    numbers, routes = book.known
+    last = None
+    if [x.dtype for x in columns] == _TYPES:
+        with suppress(ValueError):  # of columns that lie apart
+            last = play(*columns, _NO_ROUTES, numbers, *described, *routes, *rest)
+    # As some files have them, or with pairs of ranks whose routes nobody has asked for.
+    if last is None:
+        columns = [np.ascontiguousarray(x, kind) for x, kind in zip(columns, _TYPES, strict=True)]
+        route, routes = book.columns(pair_codes(schedule))
+        last = play(*columns, route, _NO_ROUTES, *described, *routes, *rest)
+    if last < 0:
+        raise _unfinished(finished)
+    return started, finished, last
+
+
+@lru_cache(maxsize=64)
+def _losses(interference: tuple[tuple[str, float], ...]) -> Floats:
+    """Return the share of its GEMM rate that each kind of action takes."""
+    by_kind = dict(interference)
+    return np.array([by_kind.get(kind, 0.0) for kind in KINDS])
+
+
+def _means(schedule: Schedule) -> tuple[NDArray[np.int8], Floats]:
+    """Return the means of each action, and the share of its GEMM rate that each of them takes."""
+    means_of = np.empty(0) if schedule.means_of is None else schedule.means_of
+    return np.ascontiguousarray(means_of, np.int8), np.array([x.interference for x in schedule.means])
 
 
 def all_finished(started: Floats, finished: Floats) -> Times:
     """Return the times of a play that has ended; ScheduleError if some actions have not finished."""
     if finished.min(initial=0.0) < 0:
-        raise ScheduleError(f"action {finished.argmin()} never finishes")
+        raise _unfinished(finished)
     return started, finished
+
+
+def _unfinished(finished: Floats) -> ScheduleError:
+    return ScheduleError(f"action {finished.argmin()} never finishes")

@@ -26,6 +26,7 @@ class Route(NamedTuple):
 
 MOST_NUMBERED = 2**22  # pairs of ranks for which a book keeps a number each
 UNKNOWN, NO_PAIR = -2, -1
+_NO_NUMBERS = np.zeros(0, dtype=np.int32)
 
 
 class Columns(NamedTuple):
@@ -87,6 +88,14 @@ class RouteBook:
         if self._ranks**2 <= MOST_NUMBERED:
             self._number = np.full(self._ranks**2 + 1, UNKNOWN, dtype=np.int32)
             self._number[NO_PAIR] = NO_PAIR  # the last place
+
+    @property
+    def known(self) -> tuple[NDArray[np.int32], Columns]:
+        """The number of each pair's route, negative for one not asked for yet, and the routes so far.
+
+        A thread may number more meanwhile, so a number may have no route here. No numbers for many ranks.
+        """
+        return _NO_NUMBERS if self._number is None else self._number, self._columns
 
     def columns(self, codes: Ints) -> tuple[NDArray[np.int32], Columns]:
         """Return the number of each pair's route (−1 for none), and the routes that are numbered so."""
