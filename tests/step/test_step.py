@@ -259,6 +259,19 @@ def test_a_search_takes_what_megatron_can_run():
     assert {x.vp for x in tried["nemotron-3-nano", "megatron"]} == {1}
 
 
+def test_a_search_leaves_no_more_in_the_hosts_memory_than_it_has():
+    """Offloaded layers of llama-3-8b take more than 1 MiB of the host's; with 1 TiB there they wait."""
+    given_sizes = {"ranks": 8, "batch": 16, "length": 8192, "zero": 3, "offload": "activations:16"}
+    large, small = (
+        Rates(NODE, find_stack("megatron"), replace(NODE.load, host_capacity=x), "bf16")
+        for x in (2**40, 2**20)
+    )
+    best = search(SMALL, large, given_sizes, NODE.memory, 1).top[0]
+    assert best.parallel.offload == "activations:16"
+    with pytest.raises(InfeasibleError, match=r"host's memory takes .* at least of a device's 1.0 MiB"):
+        search(SMALL, small, given_sizes, NODE.memory, 1)
+
+
 def test_a_search_leaves_room_for_what_programs_take_besides():
     """14 GiB of what nvidia-smi shows on H100, or 3 % where a file does not say it."""
     assert usable_memory(NODE) == (81559 - 14 * 1024) * 2**20

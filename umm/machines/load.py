@@ -20,6 +20,7 @@ class Load:
     host: float = stated(Factor, "seconds of its host to issue a kernel, over those of an x86 server", 1.0)
     host_link: float = stated(Bandwidth, "between a device and its host, one direction", 55e9)
     host_memory: float = stated(Bandwidth, "of the host's memory, a device's share", 60e9)
+    host_capacity: int = stated(Size, "of the host's memory, a device's share", 0)
     visible_memory: int = stated(Size, "memory that programs see: nvidia-smi's memory.total", 0)
     spread: float = SPREAD  # by how much the clock is uncertain, a share
     source: str = "assumed, between the chips whose files state it"  # source of the clock

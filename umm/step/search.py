@@ -12,7 +12,16 @@ from umm.program.models.layers import Attention, LatentAttention, Mamba, Model
 from umm.step.parallel import Parallel, divisors
 from umm.step.rates import Rates
 from umm.step.stacks import Stack
-from umm.step.step import Question, Step, least_memory, least_seconds, predict, question, simulated
+from umm.step.step import (
+    Question,
+    Step,
+    host_bytes,
+    least_memory,
+    least_seconds,
+    predict,
+    question,
+    simulated,
+)
 from umm.units import format_bytes
 
 MAX_TENSOR = 8
@@ -142,8 +151,9 @@ def search(model: Model, rates: Rates, given: Mapping[str, Any], memory: float, 
     """
     total = rates.machine.device_count
     node = len(domains(rates.machine, range(total), total)[0])
+    room = rates.load.host_capacity or float("inf")
     bounded: list[tuple[float, int, Question]] = []
-    priced, nearest = 0, float("inf")
+    priced, nearest, crowded = 0, float("inf"), float("inf")
     for priced, parallel in enumerate(configurations(model, given, node, rates.stack), 1):
         one = question(model, parallel, rates)
         try:
@@ -151,7 +161,9 @@ def search(model: Model, rates: Rates, given: Mapping[str, Any], memory: float, 
         except ProblemError:  # of more chunks than layers
             continue
         nearest = min(nearest, needed)
-        if needed <= memory:
+        if needed <= memory and (waiting := host_bytes(one)) > room:
+            crowded = min(crowded, waiting)
+        elif needed <= memory:
             bounded.append((least_seconds(one), priced, one))
     bounded.sort(key=lambda x: x[:2])
     best: list[tuple[float, int, Question]] = []
@@ -173,6 +185,11 @@ def search(model: Model, rates: Rates, given: Mapping[str, Any], memory: float, 
         raise ProblemError(
             f"the {len(model.layers)} layers of {model.name} cannot be split into --pp x --vp chunks; "
             "take fewer"
+        )
+    if not bounded and crowded < float("inf"):
+        raise InfeasibleError(
+            f"what waits in the host's memory takes {format_bytes(crowded)} at least of a device's "
+            f"{format_bytes(room)}; leave out --offload, or give more ranks"
         )
     if not best:
         raise InfeasibleError(

@@ -419,6 +419,16 @@ def update_kernels(asked: Question, stage: Cost) -> list[Kernel]:
     return kernels
 
 
+def host_bytes(asked: Question) -> float:
+    """Return the bytes that wait in the host's memory, of a rank of the stage that has most."""
+    p, states = asked.parallel, STATES[asked.parallel.optimizer] * FP32
+    return max(
+        stage.offloaded * min(p.pp - number, p.micro_batches)
+        + (_updated(asked, stage) * states if p.offload == "optimizer" else 0.0)
+        for number, stage in enumerate(asked.stages)
+    )
+
+
 def _updated(asked: Question, stage: Cost) -> float:
     """Return the weights that a rank of a stage updates."""
     p = asked.parallel
