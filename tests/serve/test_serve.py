@@ -161,6 +161,25 @@ def test_groups_of_attention_wait_for_every_prompt():
     assert stalls(2.0, 1) == 2.0 < stalls(2.0, 8) < 16
 
 
+def test_groups_that_begin_prompts_together_wait_for_their_own_alone():
+    """TensorRT-LLM balances prompts over groups: 16 requests of 8 groups are 2 prompts an answer of 1024."""
+    model, node = find_model("deepseek-v3"), umm.machine("h200-8", kernels="trtllm")
+    sizes = {"input": 8192, "tp": 1, "attention_dp": 8, "ep": 8, "precision": "fp8", "concurrency": 16}
+    result = served(model, node, "trtllm", **sizes)
+    assert result.tpot - result.decode == pytest.approx(2 / 1024 * result.prefill, rel=1e-6)
+
+
+def test_attention_groups_without_an_exchange_kernel_gather_rows_and_scatter_sums():
+    """TensorRT-LLM, 8 ranks of 2 tokens, 7168 columns: an all-gather and a reduce-scatter of 224 KiB."""
+    node = umm.machine("h200-8", kernels="trtllm")
+    model = find_model("deepseek-v3")
+    deployment = Deployment(1024, 1024, 16, tp=1, attention_dp=8, ep=8, precision="fp8")
+    rates = rates_of(model, node, deployment, "trtllm")
+    ways = (umm.collective(x, nbytes=16 * 7168 * 2, machine=node) for x in ("all-gather", "reduce-scatter"))
+    took = sum(umm.executor.executor("sim").makespan(x) for x in ways)
+    assert rates.exchange(8, 2, 7168, 8, 256, True) == pytest.approx(took, rel=0.2)
+
+
 def test_the_cache_has_the_engines_type_unless_another_is_asked_for():
     """TensorRT-LLM caches in 8 bits beside weights of 8; vLLM only where checkpoints say so."""
     flags = ("--concurrency", "8", "--json", "--precision", "fp8")

@@ -68,6 +68,7 @@ class Engine:
     # Share of a kernel's start that elementwise kernels take, which begin before the last one ends.
     small: float
     waits: float  # prompts computed before one, over the root of the requests of its group
+    together: bool  # whether groups of attention begin prompts in one iteration, else each on its own
     spread: float  # by how much all these are uncertain
     cache: tuple[str, ...]  # precisions of weights with which the cache is in 8 bits unless asked otherwise
     source: str  # where they are from
@@ -253,14 +254,17 @@ class Rates:
     def exchange(
         self, ranks: int, tokens: float, columns: int, top_k: int, experts: int, low_latency: bool
     ) -> float:
-        """Return the seconds of sending each rank's tokens to their experts and back."""
+        """Return the seconds of sending each rank's tokens to their experts and back.
+
+        Engines without kernels for it gather all ranks' tokens, and sum and scatter what experts return.
+        """
         shape = (max(1, round(tokens)), columns, top_k, experts, ranks, low_latency)
         law = exchange_seconds(self.machine, *shape)
-        return 2 * self._all_to_all(ranks, tokens * top_k * columns) if law is None else law * self.laws
-
-    def _all_to_all(self, ranks: int, nbytes: float) -> float:
-        key = ("all-to-all", ranks, int(nbytes))
+        if law is not None:
+            return law * self.laws
+        key = ("exchange", ranks, tokens, columns)
         if key not in self._known:
-            members = tuple(range(ranks))
-            self._known[key] = seconds_alone(self.machine, "all-to-all", members, nbytes * BF16)
+            nbytes, members = tokens * ranks * columns * BF16, tuple(range(ranks))
+            ways = ("all-gather", "reduce-scatter")
+            self._known[key] = sum(seconds_alone(self.machine, way, members, nbytes) for way in ways)
         return self._known[key]

@@ -188,7 +188,7 @@ def _times(
     waits = 1 + engine.waits * max(1.0, at_once * d.attention_dp / where.attention_dp) ** 0.5
     rounds = d.sequences / at_once - 1  # answers that a request without room waits for
     if prefill is None:
-        tpot = decode + prompt * stalls(at_once / d.output, d.attention_dp)
+        tpot = decode + prompt * stalls(at_once / d.output, 1 if engine.together else d.attention_dp)
         return prompt * waits + tpot + rounds * d.output * tpot, tpot, decode, prompt
     total = rates.machine.device_count
     bandwidth, _ = hears(rates.machine, (0, total - 1), total)
