@@ -32,6 +32,7 @@ class Row(NamedTuple):
     Attributes:
         group: Model, engine, machine, precision and split.
         question: All but the split: model, engine, machine, precision, lengths, requests, ranks.
+        version: Of the engine; empty where it was not published.
         measured: Seconds of a further token.
         fitted: Whether numbers of engines were chosen on it.
         tpot: Predicted over measured time of a further token; 0 where there is no answer.
@@ -41,6 +42,7 @@ class Row(NamedTuple):
 
     group: str
     question: str
+    version: str
     measured: float
     fitted: bool
     tpot: float = 0.0
@@ -74,7 +76,7 @@ def rows() -> Iterator[Row]:
             fitted, tpot = row["fitted"] == "yes", float(row["tpot_ms"]) / 1e3
             names = ("published", "engine", "machine", "precision", "input", "output", "concurrency")
             question = " ".join([*(row[x] for x in names), str(deployment.ranks)])
-            known = (group, question, tpot, fitted)
+            known = (group, question, row["version"], tpot, fitted)
             try:
                 where = machine(row["machine"], row["engine"])
                 rates = rates_of(model(row["model"]), where, deployment, row["engine"])
@@ -86,20 +88,43 @@ def rows() -> Iterator[Row]:
             yield Row(*known, result.tpot / tpot, result.ttft / ttft, low <= tpot <= high)
 
 
-def pairs(every: Sequence[Row]) -> tuple[int, int]:
-    """Return the pairs of splits of one question, over 10 % apart, whose order is right, and all of them."""
-    questions = defaultdict[str, list[Row]](list)
+def pairs(every: Sequence[Row], versions: int) -> tuple[int, int]:
+    """Return the pairs of splits of one question, over 10 % apart, whose order is right, and all of them.
+
+    Args:
+        every: Deployments; what one version measured twice counts by its mean.
+        versions: Of the engine in a pair: 1 if both are of the same, which is published, else 2.
+    """
+    repeats = defaultdict[tuple[str, str, str], list[Row]](list)
     for row in every:
         if row.tpot:
-            questions[row.question].append(row)
+            repeats[row.question, row.group, row.version].append(row)
+    questions = defaultdict[str, list[tuple[Row, float, float]]](list)
+    for some in repeats.values():
+        ours = fmean(x.measured * x.tpot for x in some)
+        questions[some[0].question].append((some[0], fmean(x.measured for x in some), ours))
     orders = [
-        (one.measured > other.measured) == (one.measured * one.tpot > other.measured * other.tpot)
+        (measured > measured_too) == (ours > ours_too)
         for some in questions.values()
-        for one, other in combinations(some, 2)
+        for (one, measured, ours), (other, measured_too, ours_too) in combinations(some, 2)
         if one.group != other.group
-        and max(one.measured, other.measured) > APART * min(one.measured, other.measured)
+        and (1 if one.version == other.version != "" else 2) == versions
+        and max(measured, measured_too) > APART * min(measured, measured_too)
     ]
     return sum(orders), len(orders)
+
+
+def repeated(every: Sequence[Row]) -> tuple[int, float, float]:
+    """Return how often two versions measured one deployment, and by how much they differ: median, 9 of 10."""
+    deployments = defaultdict[tuple[str, str], dict[str, float]](dict)
+    for row in every:
+        deployments[row.question, row.group][row.version] = row.measured
+    apart = sorted(
+        max(one, other) / min(one, other) - 1
+        for some in deployments.values()
+        for one, other in combinations(some.values(), 2)
+    )
+    return len(apart), median(apart), apart[len(apart) * 9 // 10]
 
 
 def summary(some: Sequence[Row]) -> str:
@@ -140,8 +165,12 @@ def report(full: bool) -> Iterator[str]:
     every = [x for some in groups.values() for x in some]
     yield f"\nTPOT of deployments that nobody fitted: {summary([x for x in every if not x.fitted])}.\n"
     yield f"Of the others: {summary([x for x in every if x.fitted])}.\n"
-    right, apart = pairs(every)
-    yield f"\nPairs of splits of one question, over 10 % apart: {right} of {apart} in order.\n"
+    count, middle, most = repeated(every)
+    for versions, words in (1, "one version"), (2, "two versions"):
+        right, apart = pairs(every, versions)
+        yield f"\nPairs of splits of one question by {words}, over 10 % apart: {right} of {apart} in order."
+    yield f"\nTwo versions differ in one deployment by {middle:.0%} in the median, {most:.0%} in one of ten "
+    yield f"({count} times).\n"
 
 
 def main() -> None:
