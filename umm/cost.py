@@ -122,6 +122,15 @@ def gemm_seconds(
 multiply_seconds = partial(gemm_seconds, scheduled=True)  # seconds of a schedule's multiplies
 
 
+def batched_seconds(
+    machine: Machine, dtype: str, batch: int, m: int, n: int, k: int, c_itemsize: int
+) -> float:
+    """Return the seconds of equal multiplies in one kernel, which starts once."""
+    start = machine.gemm_start(dtype)
+    one = float(gemm_seconds(machine, dtype, m, n, k, c_itemsize, batch=batch))
+    return start + batch * (one - start)
+
+
 def table_factors(
     machine: Machine, dtype: str, m: npt.ArrayLike, n: npt.ArrayLike, k: npt.ArrayLike
 ) -> tuple[Floats, Bools]:

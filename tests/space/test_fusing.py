@@ -135,6 +135,19 @@ def test_no_way_is_faster_than_the_multiply_alone(m, n, k, what):
     assert result.way("unfused").seconds == result.gemm_s + result.collective_s
 
 
+@pytest.mark.parametrize("what", ["all-gather", "reduce-scatter", "all-reduce"])
+def test_a_batch_is_one_kernel_and_one_collective(what):
+    """16 multiplies of 64 rows take less together than apart, and move 16 times the bytes at once."""
+    one, together = (fusing(shipped("h100-8"), 64, 4096, 4096, what, batch=x) for x in (1, 16))
+    assert one.gemm_s < together.gemm_s < 16 * one.gemm_s
+    assert one.collective_s < together.collective_s < 16 * one.collective_s
+    assert all(way.seconds > one.way(way.name).seconds for way in together.ways)
+    result = umm(
+        "fuse", "-m", 64, "-n", 4096, "-k", 4096, "--dtype", "bf16", "--batch", 16, "--collective", what
+    )
+    assert f"{what} and 16 multiplies, m=64" in " ".join(result.stdout.split())
+
+
 def test_sizes_that_ranks_do_not_share_and_other_collectives_are_refused():
     with pytest.raises(InputError, match="8 ranks do not share m = 1001 equally; choose a multiple of 8"):
         fusing(shipped("h100-8"), 1001, 4096, 4096)

@@ -8,6 +8,7 @@ from typing import Any
 
 from umm.cost import (
     attention_seconds,
+    batched_seconds,
     decode_seconds,
     exchange_seconds,
     experts_seconds,
@@ -156,9 +157,7 @@ class Rates:
         """Return the seconds of equal multiplies in one kernel."""
         key = ("batched", batch, m, n, k)
         if key not in self._known:
-            one = float(gemm_seconds(self.machine, "bfloat16", max(1, m), n, k, BF16, batch=batch))
-            start = self.machine.gemm_start("bfloat16")
-            self._known[key] = start + batch * (one - start)
+            self._known[key] = batched_seconds(self.machine, "bfloat16", batch, max(1, m), n, k, BF16)
         return self._known[key]
 
     def grouped(self, rows: float, experts: float, n: int, k: int) -> float:

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from umm.cost import gemm_seconds, grouped_seconds
+from umm.cost import batched_seconds, gemm_seconds, grouped_seconds
 from umm.dtypes import canonical, element_bytes, itemsize, product_type
 from umm.errors import InputError
 from umm.executor import executor
@@ -71,6 +71,7 @@ class Fusing:
     m: int  # rows of A and C, over all ranks
     n: int  # columns of B and C, over all ranks
     k: int  # columns of A, rows of B, over all ranks
+    batch: int  # multiplies of this size in one kernel, each of matrices of its own; one collective moves all
     dtype: str  # of A and B
     c_dtype: str  # of C
     ranks: int
@@ -113,6 +114,7 @@ def fusing(
     c_dtype: str = "",
     ranks: int | None = None,
     makespan: Callable[[Schedule], float] | None = None,
+    batch: int = 1,
 ) -> Fusing:
     """Return the seconds of each way of a multiply and its collective.
 
@@ -125,6 +127,7 @@ def fusing(
         c_dtype: Of C: that of A, or bfloat16 of 8-bit factors, unless given.
         ranks: How many; all devices if None.
         makespan: Returns how long a schedule takes; the simulator if None.
+        batch: Multiplies of this size, each of matrices of its own.
 
     Raises:
         InputError: for another collective, or a size that the ranks do not share equally.
@@ -141,17 +144,17 @@ def fusing(
     of_c = canonical(c_dtype) or product_type(dtype)
     local = (n // p, k) if what == GATHER else (n, k // p)
     elements, moved_as = (m * k, dtype) if what == GATHER else (m * n, of_c)
-    nbytes = int(elements * element_bytes(moved_as))
+    nbytes = int(batch * elements * element_bytes(moved_as))
     schedule = collective(what, nbytes=nbytes, machine=machine, ranks=p)
     collective_s = (makespan or executor("sim").makespan)(schedule)
 
     def gemm(rows: int, device: Machine = machine) -> float:
-        return float(gemm_seconds(device, dtype, rows, *local, itemsize(of_c)))
+        return batched_seconds(device, dtype, batch, rows, *local, itemsize(of_c))
 
     product, unsplit, fence = gemm(m), _unsplit(machine, dtype), machine.step_fence_s
     rows = -(-m // p)
     # The library splits k of a chunk with few tiles, as it does for any such matrix; see UNSPLIT_FROM.
-    few = _occupied(machine, dtype, rows, local[0]) < UNSPLIT_FROM
+    few = batch * _occupied(machine, dtype, rows, local[0]) < UNSPLIT_FROM
     # p chunks take no less than the whole multiply, whatever tables of kernels say of small sizes.
     chunk = max(gemm(rows, machine if few else unsplit), product / p)
     # A sum for all is scattered and gathered again.
@@ -188,7 +191,7 @@ def fusing(
     ]
     ways = [way._replace(exposed_s=max(way.seconds - product, 0.0)) for way in ways]
     return Fusing(
-        what, m, n, k, dtype, of_c, p, machine.name, product, collective_s, schedule.name,
+        what, m, n, k, batch, dtype, of_c, p, machine.name, product, collective_s, schedule.name,
         tuple(sorted(ways, key=lambda way: way.seconds)),
     )  # fmt: skip
 

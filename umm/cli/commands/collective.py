@@ -164,6 +164,10 @@ class Fuse(OfSizes, Answering, heading="Problem"):
         show_default=True,
         help="Before the multiply: A's rows are gathered. After: C's sums are scattered, or all have them.",
     )  # fmt: skip
+    batch: int = flag(
+        type=click.IntRange(1, 2**20), default=1, show_default=True, metavar="N",
+        help="Multiplies of this size in one kernel, each of matrices of its own; one collective moves all.",
+    )  # fmt: skip
 
 
 @command(Fuse, machine="h100-8")
@@ -184,7 +188,9 @@ def fuse(asked: Fuse) -> None:
     if asked.given:
         raise InputError("--given has no effect: A starts, or C ends, in rows; leave it out")
     types: dict[str, Any] = {"dtype": asked.dtype, "c_dtype": asked.c_dtype}
-    result = fusing(asked.hardware, **sizes, what=asked.collective, **types, ranks=asked.ranks)
+    result = fusing(
+        asked.hardware, **sizes, what=asked.collective, **types, ranks=asked.ranks, batch=asked.batch
+    )
     asked.answer(result.record, lambda console: print_fusing(console, asked.collective, result))
 
 
@@ -193,7 +199,8 @@ def print_fusing(console: "Console", collective: str, result: "Fusing") -> None:
     from umm.units import format_seconds
 
     console.print(
-        f"{collective} and a multiply, m={result.m}, n={result.n}, k={result.k}, {result.dtype}, "
+        f"{collective} and {'a multiply' if result.batch == 1 else f'{result.batch} multiplies'}, "
+        f"m={result.m}, n={result.n}, k={result.k}, {result.dtype}, "
         f"C {result.c_dtype}, {result.ranks} ranks on {result.machine}: "
         f"alone {format_seconds(result.collective_s)} and {format_seconds(result.gemm_s)}"
     )
