@@ -24,21 +24,28 @@ from umm.quoting.terminal import visible
 
 BESIDE = ".kernels.csv"  # how the name of a table ends that is beside a machine file, in place of `.toml`
 COLUMNS = ("dtype", "m", "n", "k", "seconds")
-ROW_WIDTH = 0.5
-"""Doublings of a size in which a row counts for 1/e^(1/2) of what it says: grids have a row each or half."""
-LAW_WEIGHT = 0.02  # weight of the law beside rows: with none within two doublings it decides
-INSIDE_DOUBLINGS = 1.0  # doublings to the nearest row up to which a shape counts as inside the table
+FAMILIES, ROWS_EACH = 24, 2
+"""Nearest n and k of which rows count for a shape, and how many of each, those of the nearest m."""
+COVARIANCE = ((0.3, (0.1, 4.0, 4.0)), (0.7, (1.0, 2.0, 2.0)))
+"""Variance of two parts of the differences from a law, and doublings of m, n, k in which each falls to 1/e.
+The first: kernels change at an m for many n and k alike. Both, and those below, were chosen by leaving out n
+and k of eight of AIConfigurator's tables."""
+TREND = (2.0, (2.0, 3.0, 3.0))
+"""The same of a smooth part, whose covariance is Gaussian: far from all rows the law decides."""
+NOISE = 0.2
+"""Variance of what repeats of a measurement differ by, on the same scale."""
+LAW_WEIGHT = 0.02
+"""Weight of the law beside rows: with none within two doublings it decides."""
+INSIDE_DOUBLINGS = 1.0
+"""Doublings to the nearest row up to which a shape counts as inside the table."""
 C_ITEMSIZE = 2  # bytes of an element of C, as engines have it
 NO_LAW = "the file of {} has no kernels; begin with --from 'h100-8 kernels=vllm' or another that has"
-MAX_DOUBLINGS = 2.0  # doublings of n from which rows count next to nothing, and are not looked at
 MAX_KNOWN = 2**17  # shapes whose factors are kept
 MAX_TABLE = 2**26  # bytes of a table that are read
 MOST_ROWS = 2_000_000  # rows of a table, about as many as `MAX_TABLE` bytes hold
 
 
-def weighed(
-    points: Floats, differences: Floats, point: Floats, width: float = ROW_WIDTH
-) -> tuple[float, float]:
+def weighed(points: Floats, differences: Floats, point: Floats, width: float) -> tuple[float, float]:
     """Return the factor of a law's time at a point by rows near it, and doublings to the nearest row.
 
     Args:
@@ -55,6 +62,14 @@ def weighed(
     weights = np.exp(-squares / (2 * width**2))
     mean = float(weights @ differences) / (float(weights.sum()) + LAW_WEIGHT)
     return float(np.exp(mean)), least**0.5
+
+
+def _covariance(apart: Floats) -> Floats:
+    """Return the covariance of differences of shapes by the doublings between them, the last axis."""
+    total = TREND[0] * np.exp(-((apart / TREND[1]) ** 2).sum(axis=-1) / 2)
+    for variance, doublings in COVARIANCE:
+        total += variance * np.exp(-(apart / doublings).sum(axis=-1))
+    return np.asarray(total)
 
 
 @dataclass(frozen=True, eq=False)
@@ -81,7 +96,7 @@ class Rows:
         >>> rows = Rows(np.log2(shapes), 2 * law.seconds(*shapes.T, c_itemsize=2), law)
         >>> factors, inside = rows.factors(np.array([96.0, 2.0**14]), np.full(2, 64.0), np.full(2, 64.0))
         >>> factors.round(1).tolist(), inside.tolist()
-        ([2.0, 1.0], [True, False])
+        ([1.9, 1.0], [True, False])
         """
         keys = list(zip(m.tolist(), n.tolist(), k.tolist(), strict=True))
         new = [key for key in dict.fromkeys(keys) if key not in self._known]
@@ -104,18 +119,39 @@ class Rows:
         return np.asarray(np.log(self.seconds / law))
 
     @cached_property
-    def _by_n(self) -> tuple[Floats, Floats]:
-        """Shapes by their n, and the differences of each."""
-        order = np.argsort(self.shapes[:, 1], kind="stable")
-        return self.shapes[order], self.differences[order]
+    def _families(self) -> tuple[Floats, list[int], Floats, Floats]:
+        """Families of rows by n and k, the first row of each, and rows with differences by family and m."""
+        order = np.lexsort(self.shapes.T)
+        shapes = self.shapes[order]
+        new = np.any(np.diff(shapes[:, 1:], axis=0) != 0, axis=1)
+        first = np.flatnonzero(np.concatenate([[True], new]))
+        return shapes[first, 1:], [*first.tolist(), len(shapes)], shapes, self.differences[order]
 
     def _factor(self, point: Floats) -> tuple[float, float]:
-        """Return the factor of a shape, by rows whose n is within reach, and doublings to the nearest."""
-        shapes, differences = self._by_n
-        first, last = np.searchsorted(shapes[:, 1], (point[1] - MAX_DOUBLINGS, point[1] + MAX_DOUBLINGS))
-        if first == last:
-            return 1.0, np.inf
-        return weighed(shapes[first:last], differences[first:last], point)
+        """Return the factor of a shape, and doublings to the nearest row.
+
+        Kriging (Rasmussen and Williams 2006, section 2.2) of the differences from the law, with mean 0.
+        """
+        families, first, shapes, differences = self._families
+        away = np.abs(families - point[1:]).sum(axis=1)
+        chosen = np.argpartition(away, FAMILIES)[:FAMILIES] if len(away) > FAMILIES else np.arange(len(away))
+        rows = list[int]()
+        for family in chosen.tolist():
+            start, end = first[family], first[family + 1]
+            split = start + int(np.searchsorted(shapes[start:end, 0], point[0]))
+            begin = max(start, min(split - ROWS_EACH // 2, end - ROWS_EACH))
+            rows += range(begin, min(begin + ROWS_EACH, end))
+        near, known = shapes[rows], differences[rows]
+        squares = ((near - point) ** 2).sum(axis=1)
+        nearest = int(squares.argmin())
+        least = float(squares[nearest])
+        if least < 1e-12:
+            return float(np.exp(known[nearest])), 0.0
+        covariance = _covariance(np.abs(near[:, None] - np.vstack([near, point])))
+        weights = np.linalg.solve(covariance[:, :-1] + NOISE * np.eye(len(rows)), covariance[:, -1])
+        # No factor is beyond those of the rows and the law's 1: bounds of a search rest on the least.
+        factor = np.clip(weights @ known, min(0.0, known.min()), max(0.0, known.max()))
+        return float(np.exp(factor)), least**0.5
 
     @property
     def least(self) -> float:

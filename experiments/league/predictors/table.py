@@ -1,4 +1,4 @@
-"""umm with a measured table beside the file: the half of the rows that is not judged."""
+"""umm with a measured table beside the file: the rows of other n and k than those that judge."""
 
 import numpy as np
 
