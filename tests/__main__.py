@@ -28,7 +28,7 @@ CACHE = ".pytest_cache/parts"
 
 
 def parts() -> list[list[str]]:
-    """Return what each part gives to pytest."""
+    """Return the arguments of pytest for each part."""
     paths = [f"tests/{name}" for name in FOLDERS]
     others = [f"--ignore={path}" for path in paths]
     alone = [["-m", "not mpi", path] for path in paths]
@@ -36,7 +36,7 @@ def parts() -> list[list[str]]:
 
 
 def performed(part: list[str]) -> int:
-    """Run a part and print what it says; one without a test of its own is fine.
+    """Run a part and print its output; one without a test of its own is fine.
 
     Each notes what failed in a folder of its own, so that ``--last-failed`` finds it.
     """

@@ -30,7 +30,7 @@ os.environ["UMM_POISON"] = "1"
 
 @pytest.fixture(scope="session", autouse=True)
 def _bounds_are_checked():
-    """Let every search of every test fail where what it simulates takes less than its bound."""
+    """Let every search of every test fail where a simulated time is less than its bound."""
     from checked_bounds import check_bounds
 
     with pytest.MonkeyPatch.context() as patch:

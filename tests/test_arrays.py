@@ -1,4 +1,4 @@
-"""Each function on ragged arrays says what a loop over the groups says."""
+"""Each function on ragged arrays equals a loop over the groups."""
 
 import os
 from collections import Counter

@@ -1,4 +1,4 @@
-"""Chains: what they give in float64, their exact form in files, and what is refused."""
+"""Chains: their results in float64, their exact form in files, and refusals."""
 
 import json
 
@@ -283,7 +283,7 @@ MAPS = {
 
 @st.composite
 def chains(draw):
-    """2 to 6 statements on square tensors of any layouts, each reading what is there already."""
+    """2 to 6 statements on square tensors of any layouts, each reading existing tensors."""
     ranks, size = draw(st.integers(1, 6)), draw(st.sampled_from([2, 4, 6]))
     roles = ["input", *(draw(st.sampled_from(["input", "both", "work"])) for _ in NAMES[1:])]
     names = [name for name, role in zip(NAMES, roles, strict=True) if role != "work"]

@@ -1,4 +1,4 @@
-"""The types: bytes of an element, the type of C, and what an unknown one is told."""
+"""The types: bytes of an element, the type of C, and the answer to an unknown one."""
 
 import json
 from typing import get_args

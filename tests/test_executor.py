@@ -1,4 +1,4 @@
-"""Executors found by name, that of docs/how-to among them, and what is said when one cannot be had."""
+"""Executors by name, that of docs/how-to among them, and the message where one cannot be had."""
 
 import os
 import re
@@ -31,7 +31,7 @@ METADATA = "Metadata-Version: 2.1\nName: sloth-package\nVersion: 1.0\nProvides-E
 
 
 def install(folder):
-    """Lay a package with five executors into a folder, as pip would; two need what is not installed."""
+    """Lay a package with five executors into a folder, as pip would; two need missing packages."""
     (folder / "sloth_package.py").write_text(SLOTH + SILENT)
     info = folder / "sloth_package-1.0.dist-info"
     info.mkdir()

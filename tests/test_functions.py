@@ -40,7 +40,7 @@ def cuts(draw, size, unit):
 @settings(max_examples=examples(20))
 @given(data=st.data())
 def test_pieces_of_any_cut_make_the_whole(name, data):
-    """What the result lacks a letter for adds up; everything else is put side by side."""
+    """A letter that the result lacks adds up; everything else is put side by side."""
     mapped, given_ = function(name), PARAMETERS.get(name, {})
     letters = "".join(mapped.operands)
     rows, cols = ROWS if "r" in letters else 1, COLS if "c" in letters else 1

@@ -16,7 +16,7 @@ def module_of(path):
 
 
 def named(node):
-    """What an import names, one by ``import_module`` too."""
+    """The modules that an import names, one by ``import_module`` too."""
     if isinstance(node, ast.Import):
         return [x.name for x in node.names]
     if isinstance(node, ast.ImportFrom) and node.module:
@@ -66,7 +66,7 @@ SIMULATE = "simulate --machine pvc-12 -m 64 -n 64 -k 64 --a 2d --b 2d --c 2d"
     ],
 )
 def test_a_command_imports_nothing_heavy_that_it_does_not_use(command, unused):
-    """Nor what its help, or another command, needs."""
+    """Nor the imports of its help, or of another command."""
     code = (
         "import sys; from umm.cli.main import main\n"
         "try: main(sys.argv[1:])\n"

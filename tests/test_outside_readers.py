@@ -104,7 +104,7 @@ def from_us(tree):
 
 
 class Texts(ast.NodeVisitor):
-    """Lines of a module in which int or float is called on what may be a text.
+    """Lines of a module in which int or float is called on possible text.
 
     A text is a literal, an argument annotated so, what a method of texts or a match gives, an item of either,
     and a name bound to one in the same function.

@@ -1,4 +1,4 @@
-"""Every package opens with what it knows, and no folder is a heap."""
+"""Every package opens with its subject, and no folder is a heap."""
 
 import ast
 from pathlib import Path

@@ -13,7 +13,7 @@ from umm_hw.matrix import DistributedMatrix
 
 
 def printed(code):
-    """What a new process prints."""
+    """The output of a new process."""
     return subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
 
 
@@ -33,7 +33,7 @@ def test_an_unknown_name_is_an_attribute_error():
 
 
 def test_pgemm_is_imported_as_from_any_module():
-    """``from umm.scalapack import pgemm``, though nothing of umm imports what has it."""
+    """``from umm.scalapack import pgemm``, though nothing of umm imports that module."""
     code = "from umm.scalapack import pgemm; import umm; print(pgemm is umm.scalapack.pgemm)"
     assert printed(code) == "True\n"
     with pytest.raises(AttributeError, match=r"module 'umm.scalapack' has no attribute 'pdgemm'"):

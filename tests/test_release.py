@@ -1,4 +1,4 @@
-"""What a release says of itself is said once: version, files that pyproject names, extras, workflows."""
+"""A release's facts are stated once: version, files that pyproject names, extras, workflows."""
 
 import re
 import tomllib

@@ -1,4 +1,4 @@
-"""Tensors: what each rank holds, the exact form in files, and what is refused."""
+"""Tensors: each rank's piece, the exact form in files, and refusals."""
 
 import json
 

@@ -26,7 +26,7 @@ TEACHING = [x for x in PAGES if "decisions" not in str(x) and x.name not in EXAC
 
 
 def sources():
-    """Every file whose text somebody reads, but the glossary, which may name what it replaces."""
+    """Every file whose text somebody reads, but the glossary, which may name retired words."""
     code = [x for top in ("umm", "umm_hw", "umm_sim") for x in sorted((ROOT / top).rglob("*.py"))]
     scripts = sorted((ROOT / "umm/explorer/assets").glob("*.js"))
     return [x for x in [*code, *scripts, *PAGES] if x != GLOSSARY]
@@ -52,7 +52,7 @@ def test_sentences_of_a_page_are_short(page):
 
 
 def commands(command=main, parent=None):
-    """Every command with what its help says: of itself and of each flag."""
+    """Every command with its help: its own and each flag's."""
     context = click.Context(command, info_name=command.name, parent=parent)
     yield command.name, [command.help or "", *(getattr(x, "help", None) or "" for x in command.params)]
     for name in command.list_commands(context) if isinstance(command, click.Group) else ():

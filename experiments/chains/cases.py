@@ -15,7 +15,7 @@ NAMED = ("megatron", "sequence", "data", "multiply by multiply")
 
 @dataclass(frozen=True)
 class Case:
-    """What is searched: a chain by name with its sizes, forward and backward, within a budget."""
+    """A search: a chain by name with its sizes, forward and backward, within a budget."""
 
     chain: str
     machine: str
@@ -24,7 +24,7 @@ class Case:
     model: str = ""
 
     def found(self) -> tuple[Found | None, float]:
-        """Return what the search finds, None if nothing fits, and the CPU seconds it takes."""
+        """Return the search's result, None if nothing fits, and its CPU seconds."""
         sizes = {"model": self.model} if self.model else {"hidden": 8192, "ffn": 28672}
         dtype = "float32" if self.machine.startswith("pvc") else "bfloat16"
         outline = umm.chain(self.chain, tokens=self.tokens, backward=True, dtype=dtype, **sizes)

@@ -57,7 +57,7 @@ def _beside(result: Found, name: str) -> str:
 
 
 def _table(results: Sequence[Searched]) -> str:
-    """Return cases as Markdown: the best, how sure, what it lies like, and the named ones beside it."""
+    """Return cases as Markdown: the best, how sure, its layouts, and the named ones beside it."""
     lines = [f"| case | best, ms | how sure | {' | '.join(NAMED)} | layouts of the best |", "|---" * 8 + "|"]
     for case, result, _ in results:
         chain = f"{case.chain} {case.model}, " if case.model else ""

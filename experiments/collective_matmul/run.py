@@ -150,7 +150,7 @@ def _order() -> Entry:
 
 
 def _laws(result: dict[str, list[float]]) -> Iterator[Entry]:
-    """Yield what the two columns imply, with the multiply at 43 µs."""
+    """Yield the laws that the two columns imply, with the multiply at 43 µs."""
     d = np.array(DEVICES, dtype=float)
     reference, kernel = np.array(result["reference_us"]), np.array(result["kernel_us"])
     rates = (d - 1) * SHARD / (reference - 43 * d) / 1e3

@@ -1,1 +1,1 @@
-"""What experiments share: points that are kept as they are found, published numbers, images, the ledger."""
+"""Shared parts of experiments: points kept as they are found, published numbers, images, the ledger."""

@@ -1,4 +1,4 @@
-"""Bars in groups beside what was published, one panel or several side by side."""
+"""Bars in groups beside published ones, one panel or several side by side."""
 
 from collections.abc import Sequence
 from itertools import chain

@@ -1,4 +1,4 @@
-"""Committed files: a full run writes them, a smoke run holds them against what it finds."""
+"""Committed files: a full run writes them, a smoke run compares them with its results."""
 
 from pathlib import Path
 
@@ -9,7 +9,7 @@ SMOKE, FULL = "smoke", "full"
 
 
 class StaleError(Exception):
-    """A committed file is not what the code gives now."""
+    """A committed file does not equal the code's result now."""
 
 
 def keep(file: Path, text: str, size: str) -> None:

@@ -1,4 +1,4 @@
-"""Rows of the ledger: what a document says, what came out here, and whether the two agree."""
+"""Rows of the ledger: a document's claim, the result here, and whether the two agree."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
@@ -59,7 +59,7 @@ def refuted(claim: str, where: str, got: str, holds: bool, why: str, hangs_on: s
 
 
 def given(claim: str, where: str, got: str, holds: bool = True, hangs_on: str = "") -> Entry:
-    """Return the entry of what a document gives and is used here as it is."""
+    """Return the entry of a number that a document gives and is used here as it is."""
     return Entry(claim, where, got, INPUT if holds else f"{NOT_REPRODUCED}: not what is used here", hangs_on)
 
 

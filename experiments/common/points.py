@@ -42,7 +42,7 @@ class Table:
     one_in: int = 1
 
     def rows(self, size: str, jobs: int | None = None) -> list[Row]:
-        """Return every point with what came out.
+        """Return every point with its results.
 
         A full run performs all of them, those that the store has already excepted, and writes the file. A
         smoke run performs some and reads the others.
@@ -70,7 +70,7 @@ class Table:
         return committed
 
     def performed(self, jobs: int | None = None) -> list[Row]:
-        """Return every point with what came out; those that the store has are not performed again."""
+        """Return every point with its results; those that the store has are not performed again."""
         with Store(BUILD / f"{self.file.stem}-{digest(self.perform)}.db") as store:
             results = store.read()
             missing = [point for point in self.points if _key(point) not in results]

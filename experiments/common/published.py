@@ -1,4 +1,4 @@
-"""What documents say in numbers: ``published.toml`` of each, tables that name where they stand."""
+"""The numbers of documents: ``published.toml`` of each, tables that name where they stand."""
 
 import tomllib
 from functools import cache

@@ -1,4 +1,4 @@
-"""``python -m experiments.cpu.between``: what the table of multiplies says of shapes that are not in it.
+"""``python -m experiments.cpu.between``: the table of multiplies on shapes that are not in it.
 
 The shapes are those of the gemms of the layouts that ``python -m experiments.cpu`` runs. They and the table's
 take turns, so that both see the same host.

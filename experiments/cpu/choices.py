@@ -25,7 +25,7 @@ FIELDS = ("ranks", "number", "product", "option", "predicted", "even", "odd")
 
 
 def drawn(number, ranks):
-    """Return a product: operation, shapes of A and B, mesh, and what each axis does with A and with B."""
+    """Return a product: operation, shapes of A and B, mesh, and how each axis cuts A and B."""
     chance = random.Random(f"{number} of {ranks}")
     op = chance.choices(("mm", "addmm", "bmm"), (5, 2, 3))[0]
     batch = (chance.choice((2, 4, 8)),) if op == "bmm" else ()

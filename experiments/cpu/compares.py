@@ -51,7 +51,7 @@ def report(rows: list[dict[str, Any]]) -> str:
 @click.option("--seed", default=7, show_default=True)
 @click.option("-o", "--output", type=click.Path(path_type=Path), default=Path("build/compares"))
 def main(machine: str, runs: int, seed: int, output: Path) -> None:
-    """Compare drawn layouts, each by itself, with what the simulator says."""
+    """Compare drawn layouts, each by itself, with the simulator's answer."""
     output.mkdir(parents=True, exist_ok=True)
     random.seed(seed)
     texts = [text.format(ranks=2) for text in PARTITIONS]

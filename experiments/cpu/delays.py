@@ -123,7 +123,7 @@ def report(rows: list[dict], runs: list[Paced]) -> str:
 def main(
     delay: str, draws: int, layouts: int, seconds: float, passes: int, scale: int, seed: int, output: Path
 ) -> None:
-    """Compare p50 and p95 of many layouts under delays with what the simulator says of the same draws."""
+    """Compare p50 and p95 of many layouts under delays with the simulator's for the same draws."""
     output.mkdir(parents=True, exist_ok=True)
     random.seed(seed)
     noise = Noise.delays(delay, draws=draws, seed=seed)

@@ -48,7 +48,7 @@ def medians(rows: Sequence[Mapping[str, Any]]) -> dict[Key, float]:
 
 
 def machine_text(times: Mapping[Key, float]) -> str:
-    """Return the machine on which DTensor's multiplies and collectives take what they took by themselves."""
+    """Return the machine on which DTensor's multiplies and collectives take the times measured alone."""
     gemms = {key[1:]: seconds for key, seconds in times.items() if key[0] == "gemm"}
     sizes = sorted({m for m, _, _ in gemms})
     rates = {shape: 2.0 * np.prod(shape) / seconds for shape, seconds in gemms.items()}

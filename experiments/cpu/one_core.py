@@ -1,4 +1,4 @@
-"""The rate of one core: what several ranks are held against."""
+"""The rate of one core: the reference of several ranks."""
 
 import numpy as np
 

@@ -68,7 +68,7 @@ class Point:
 
     @property
     def times(self) -> Floats:
-        """What each of these takes at the usual pace, in seconds; of too few, those disturbed least."""
+        """The seconds of each of these at the usual pace; of too few, those disturbed least."""
         runs = self.undisturbed if len(self.undisturbed) >= LEAST else undisturbed(self.runs, self.best)
         return np.array([run.at(self.usual).seconds for run in runs])
 
@@ -139,14 +139,14 @@ def again(point: Point, machine: Machine) -> Schedule:
 
 
 def keep(folder: Path, name: str, rows: Sequence[Mapping[str, Any]], text: str) -> None:
-    """Write rows as JSON, a line each, and what they say as text; print that."""
+    """Write rows as JSON, a line each, and their summary as text; print that."""
     (folder / f"{name}.json").write_text("[\n" + ",\n".join(map(json.dumps, rows)) + "\n]\n")
     (folder / f"{name}.txt").write_text(text + "\n")
     click.echo(text)
 
 
 def predict(result: Sequence[Point], machine: Machine) -> None:
-    """Simulate every point, and where the machine's numbers are at the ends of what they may be."""
+    """Simulate every point, also with the machine's numbers at the ends of their ranges."""
     for point in result:
         times = [umm.run(again(point, end), "sim").makespan_s for end in (machine, *corners(machine))]
         point.predicted, point.range = times[0], (min(times), max(times))

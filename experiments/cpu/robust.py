@@ -30,7 +30,7 @@ ROWS = {"a": "row", "b": "row", "c": "row"}
 
 @dataclass(frozen=True)
 class Asked:
-    """A multiply, where its operands start and C ends, and what delays its ranks."""
+    """A multiply, where its operands start and C ends, and the delays of its ranks."""
 
     m: int
     n: int
@@ -55,7 +55,7 @@ ASKED = [
 
 @dataclass
 class Answered:
-    """What a search answers, and the runs of its two choices where they differ."""
+    """The answer of a search, and the runs of its two choices where they differ."""
 
     asked: Asked
     noise: Noise

@@ -1,4 +1,4 @@
-"""Local shapes by rule, what the two patterns move, errors, futures, and checkpoints."""
+"""Local shapes by rule, bytes that the two patterns move, errors, futures, and checkpoints."""
 
 import tempfile
 from collections.abc import Iterator
@@ -56,7 +56,7 @@ class Point:
 
 
 def performed(point: Point) -> dict[str, float | int]:
-    """Return what a rank gets from others and simulated seconds on `h100-8`."""
+    """Return a rank's words from others and simulated seconds on `h100-8`."""
     problem = umm.Problem(**SIZES, a=point.a, b=point.b, c=point.c, ranks=RANKS)
     schedule = umm.schedule(problem, shipped("h100-8"), algorithm="dtensor", placements="as-given")
     return {"words": counted(schedule).words, "seconds": executor("sim").makespan(schedule)}
@@ -218,7 +218,7 @@ def _checkpoints() -> Entry:
 
 
 def figure(rows: list[Row]) -> "go.Figure":
-    """Return the rows of each rank by both rules, and what the patterns move."""
+    """Return the rows of each rank by both rules, and the bytes that the patterns move."""
     shapes = [
         Bars(f"10 rows, {name}", colour, rows_of(rule), SAID["local_shape"]["printed"] if not rule else ())
         for name, rule, colour in (("ceil", "", BLUE), ("balanced", ":balanced", ORANGE))

@@ -1,4 +1,4 @@
-"""Schemes of a chain on the GPUs of this host, forward and backward, beside what the simulator says of them.
+"""Schemes of a chain on the GPUs of this host, forward and backward, beside the simulator's times.
 
 ``python -m experiments.hardware.chains -o FOLDER`` runs them by virtual ranks of the cuda executor and writes
 ``chains.csv``: a row for each scheme and way of moving operands, with seconds by kind of action. ``FOLDER``
@@ -90,7 +90,7 @@ class ChainPoint:
 
 
 def points(tokens: list[int], ranks: int) -> Iterator[ChainPoint]:
-    """Yield what is measured."""
+    """Yield the points to measure."""
     for rows, backward, movement, scheme in product(tokens, (True, False), MOVEMENTS, SCHEMES):
         yield ChainPoint("gated-mlp", "llama-3-8b", rows, backward, scheme, movement, ranks)
 
@@ -134,7 +134,7 @@ def _row(row: dict[str, str]) -> ChainPoint:
 
 
 def predicted(point: ChainPoint, schedule: umm.Schedule) -> ChainPoint:
-    """Return a point with what the simulator says."""
+    """Return a point with the simulator's times."""
     trace = umm.run(schedule, executor="sim")
     return replace(point, predicted_s=trace.makespan_s, **parts("predicted", trace))
 
@@ -145,7 +145,7 @@ def measured(
     executor: CudaExecutor,
     operands: dict[tuple[object, ...], dict[str, NDArray[Any]]],
 ) -> ChainPoint:
-    """Return a point with what the simulator says and what the GPUs take; operands are drawn once a chain."""
+    """Return a point with the simulator's times and the GPUs'; operands are drawn once a chain."""
     chain = cast(Chain, schedule.program)
     key = (point.chain, point.model, point.tokens, *chain.operand_names)
     if key not in operands:

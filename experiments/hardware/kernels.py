@@ -1,4 +1,4 @@
-"""What torch's kernels take on one GPU: multiplies of XLA's table, decode, attention, norms.
+"""Times of torch's kernels on one GPU: multiplies of XLA's table, decode, attention, norms.
 
 ``python -m experiments.hardware.kernels --shapes TABLE.csv -o FOLDER`` writes ``kernels.csv``. A row for each
 case has the median seconds of all kernels of one call, as CUPTI clocks them, and the kernels' names. Operands

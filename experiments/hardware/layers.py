@@ -1,4 +1,4 @@
-"""What layers of transformers take on one GPU, by torch, beside what umm predicts of one rank.
+"""Times of layers of transformers on one GPU, by torch, beside umm's of one rank.
 
 ``python -m experiments.hardware.layers -o FOLDER`` writes ``layers.csv``: a row for each layer and way of
 running it, with seconds of one pass, and of its multiplies, attention and all else as CUPTI clocks their
@@ -150,7 +150,7 @@ def _row(row: dict[str, str]) -> Layer:
 
 
 def predicted(layer: Layer, machine: str) -> Layer:
-    """Return a layer with what umm says: of one rank where a layer is split, its work without the sums."""
+    """Return a layer with umm's time: of one rank where a layer is split, its work without the sums."""
     sizes = {"batch": layer.tokens, "context": layer.context} if layer.context else {"tokens": layer.tokens}
     if not layer.context:
         sizes["sequences"] = layer.sequences
@@ -185,7 +185,7 @@ def predicted(layer: Layer, machine: str) -> Layer:
 
 
 def calls() -> Iterator[tuple[Layer, str, Callable[[], Callable[[], object]]]]:
-    """Yield each layer, the way, and what prepares a pass: what is quickly prepared first."""
+    """Yield each layer, the way, and a function that prepares a pass: the quickly prepared first."""
     full = [layer for layer in LAYERS if not layer.context]
     for layer in full:
         yield layer, "eager cudnn", lambda x=layer: passes(x, "eager CUDNN")  # type: ignore[misc]

@@ -1,4 +1,4 @@
-"""Calibrate, measure, compare and write everything down; what is already there is not measured again."""
+"""Calibrate, measure, compare and write everything down; existing results are not measured again."""
 
 import argparse
 import csv
@@ -110,7 +110,7 @@ def calibrate_once(
 
 
 def predict_again(folder: Path) -> None:
-    """Write the machine files, the predictions and the agreement of a folder anew from what was measured."""
+    """Write the machine files, the predictions and the agreement of a folder anew from its measurements."""
     for way in WAYS:
         raw = json.loads((folder / f"calibration{SUFFIX[way]}.json").read_text(encoding="utf-8"))
         device, count = SimpleNamespace(**raw.pop("device")), raw.pop("devices")
@@ -196,7 +196,7 @@ def _operand(rng: np.random.Generator, shape: tuple[int, int], dtype: str) -> ND
 def summary(
     device: Device, points: list[Point], raw: dict[str, dict[str, Any]], scale: int
 ) -> dict[str, Any]:
-    """Return what the points say: agreement, and the best layout against one cuBLAS call."""
+    """Return the points' summary: agreement, and the best layout against one cuBLAS call."""
     largest = str(max(map(int, raw["kernel"]["copy"])))
     return {
         "accumulate_share_of_copy": {
@@ -259,7 +259,7 @@ def one_call(device: Device, m: int, n: int, k: int, dtype: str) -> float:
 
 
 def versions() -> str:
-    """Return what was installed and the GPU driver, one per line."""
+    """Return the installed packages and the GPU driver, one per line."""
     lines = [f"python {platform.python_version()}", f"command {' '.join(sys.argv)}"]
     for package in PACKAGES:
         try:

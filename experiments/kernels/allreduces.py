@@ -41,7 +41,7 @@ class OwnKernels:
     error: float = 0.0
 
     def seconds(self, rows: pd.DataFrame) -> Floats:
-        """Return what the faster one takes."""
+        """Return the seconds of the faster one."""
         nbytes, ranks, width = (rows[x].to_numpy(np.float64) for x in ("nbytes", "ranks", "width"))
         took = []
         for name, x in self.numbers.items():
@@ -81,7 +81,7 @@ def issued(rows: pd.DataFrame) -> float | None:
 
 
 def largest(rows: pd.DataFrame, library: Floats, begin: Numbers = BEGIN) -> float:
-    """Return the size from which rows take what the library takes: the one that parts them best."""
+    """Return the size from which rows take the library's time: the one that parts them best."""
 
     def apart(most: float) -> float:
         above = (rows.nbytes > most).to_numpy()

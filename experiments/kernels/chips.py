@@ -1,4 +1,4 @@
-"""The devices that the measured tables name: the machine file of each, and what its kernels are called.
+"""The devices that the measured tables name: the machine file of each, and its kernels' names.
 
 L40S and RTX PRO 6000 are not among them: no law of ``l40s-8`` and ``rtx-pro-6000-8`` is fitted on anything.
 """
@@ -21,6 +21,6 @@ HOSTED = ("vllm", "fp8_block")
 
 
 def device(machine: Machine, dtype: str) -> Device:
-    """Return what a data sheet says of the device of a machine, for a type as the tables call it."""
+    """Return a data sheet's numbers for the device of a machine, for a type as the tables call it."""
     blocks = machine.document["devices"]["accumulate_blocks"]
     return Device(blocks["units"]["value"], machine.peak(TYPES[dtype]), machine.memory_bandwidth)

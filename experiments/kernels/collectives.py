@@ -42,7 +42,7 @@ class Form:
     def seconds(
         self, x: Mapping[str, float], what: str, nbytes: Floats, ranks: Floats, width: Floats
     ) -> Floats:
-        """Return what the way takes; see ``Pace.seconds``."""
+        """Return the seconds of the way; see ``Pace.seconds``."""
         rounds = 2 if what == "all-reduce" else 1
         moved = nbytes * ((ranks + 1) / ranks if self.path == "switch" else rounds * (ranks - 1) / ranks)
         rate = x["link"] * width
@@ -90,7 +90,7 @@ class Ways:
     errors: tuple[float, float] = (0.0, 0.0)
 
     def seconds(self, rows: pd.DataFrame) -> Floats:
-        """Return what the fastest way that a library considers takes."""
+        """Return the seconds of the fastest way that a library considers."""
         nbytes, ranks, width = (rows[x].to_numpy(np.float64) for x in ("nbytes", "ranks", "width"))
         above = nbytes / ranks > (np.inf if self.message is None else self.message)
         took = []

@@ -21,7 +21,7 @@ BLACKWELL = (Issue(time="0 s"), Issue(time="0 s", unless_rows=4), EDGES)
 
 @dataclass(frozen=True)
 class Laws:
-    """What is fitted of one device.
+    """The laws fitted for one device.
 
     Attributes:
         versions: Of engines, and of NCCL.
@@ -85,7 +85,7 @@ def timed(rows: pd.DataFrame, machine: Machine) -> pd.DataFrame:
 
 
 def hosted(gemm: pd.DataFrame) -> tuple[Issue, ...]:
-    """Return what vLLM's host takes to issue multiplies with scales of blocks; () where it has none."""
+    """Return the time of vLLM's host to issue multiplies with scales of blocks; () where it has none."""
     engine, dtype = HOSTED
     rows = gemm[gemm.library.str.startswith(engine) & (gemm.gemm_dtype == dtype)].reset_index(drop=True)
     if not len(rows):

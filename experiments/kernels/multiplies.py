@@ -26,7 +26,7 @@ BETTER = 0.97
 
 @dataclass(frozen=True)
 class Device:
-    """What a data sheet says of the device that multiplied.
+    """A data sheet's numbers for the device that multiplied.
 
     Attributes:
         units: Multiprocessors.
@@ -71,7 +71,7 @@ class Law:
     def seconds(
         self, device: Device, dtype: str, rows: pd.DataFrame, issues: tuple[Issue, ...] = ()
     ) -> Floats:
-        """Return what multiplies take."""
+        """Return the seconds of multiplies."""
         kernels = self.kernels(device, dtype, issues)
         shapes = np.stack([*(rows[x].to_numpy(np.float64) for x in "mnk"), np.ones(len(rows))], axis=1)
         parts = [kernels._priced(shapes[i : i + CHUNK], 2, True) for i in range(0, len(rows), CHUNK)]
@@ -158,7 +158,7 @@ def _decoded(name: str, value: float) -> float:
 
 
 def edges(rows: pd.DataFrame, floors: Sequence[Issue]) -> tuple[Issue, ...]:
-    """Return what the host takes to issue multiplies, by kind of shape: the median of short ones of each.
+    """Return the host's time to issue multiplies, by kind of shape: the median of short ones of each.
 
     Args:
         rows: Multiplies whose kernels the host issues one by one.

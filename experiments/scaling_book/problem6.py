@@ -45,7 +45,7 @@ POINTS = (Point(1, GATHER), Point(2, GATHER), Point(3, "nothing"), Point(1, REDU
 
 
 def performed(point: Point) -> dict[str, float | str]:
-    """Return simulated seconds of what is communicated, those of the right law, and those printed if any."""
+    """Return simulated seconds of the communication, those of the right law, and those printed if any."""
     ring = chips("ring-4")
     width = bandwidth(ring, CHIPS)
     if point.pattern == 3:
@@ -76,7 +76,7 @@ def rows(size: str, jobs: int | None) -> list[Row]:
 
 
 def entries(rows: list[Row]) -> Iterator[Entry]:
-    """Yield what each pattern costs beside what is printed."""
+    """Yield the cost of each pattern beside the printed one."""
     by_way = {(row["pattern"], row["way"]): row for row in rows}
     gather, summed, line = by_way[1, GATHER], by_way[1, REDUCE], by_way[1, LINE]
     yield refuted(
@@ -111,7 +111,7 @@ def entries(rows: list[Row]) -> Iterator[Entry]:
 
 
 def figure(rows: list[Row]) -> "go.Figure":
-    """Return what is communicated beside the right law and what is printed."""
+    """Return the communication beside the right law and the printed one."""
     groups = [f"{row['pattern']}: {row['way']}".replace(" along", "<br>along") for row in rows]
     printed = [1e3 * row["printed_s"] for row in rows if row["printed_s"] != ""]
     series = [

@@ -39,7 +39,7 @@ class Point:
 
 
 def schedules(way: str) -> list[Schedule]:
-    """Return what is performed one after the other."""
+    """Return the schedules to perform one after the other."""
     machine = shipped("tpu-v5e-4")
     if way == APART:
         outline = umm.chain("mlp", tokens=TOKENS, hidden=HIDDEN, ffn=FFN, dtype="bfloat16")
@@ -70,7 +70,7 @@ def rows(size: str, jobs: int | None) -> list[Row]:
 
 
 def entry(rows: list[Row]) -> Entry:
-    """Return what fusing the weights first costs."""
+    """Return the cost of fusing the weights first."""
     apart, fused = rows
     limit = SAID["limit_mb"]
     shares = 2 * BF16 * HIDDEN * FFN / CHIPS / 1e6, BF16 * HIDDEN * HIDDEN / 1e6
@@ -93,7 +93,7 @@ def entry(rows: list[Row]) -> Entry:
 
 
 def figure(rows: list[Row]) -> "go.Figure":
-    """Return memory beside the limit, what goes between chips, and time."""
+    """Return memory beside the limit, bytes between chips, and time."""
     groups = [row["way"].replace(" after", "<br>after").replace(" weights", "<br>weights") for row in rows]
     columns = (
         ("MB on the fullest chip", "memory_bytes", 1e-6, [SAID["limit_mb"]] * 2, 0),

@@ -70,7 +70,7 @@ def turns() -> Iterator[Point]:
 
 
 def costs(sizes: list[Row], rings: list[Row]) -> Iterator[Entry]:
-    """Yield what the primitives cost, and where it stops holding."""
+    """Yield the costs of the primitives, and where they stop holding."""
     where = SAID["primitives"]["where"]
     large = {row["what"]: row["times_v_w"] for row in sizes if row["nbytes"] == SIZES[-1]}
     small = {row["what"]: row["times_v_w"] for row in sizes if row["nbytes"] == SIZES[0]}
@@ -163,7 +163,7 @@ def _machines() -> Entry:
 
 
 def primitives_figure(rows: list[Row]) -> "go.Figure":
-    """Return time over V/W by V, with what is published and with (D − 1)/D of it as lines."""
+    """Return time over V/W by V, with the published one and with (D − 1)/D of it as lines."""
     looks = dict(
         zip(COSTS, ((BLUE, "circle"), (ORANGE, "square"), (GREEN, "diamond"), (VERMILLION, "x")), strict=True)
     )

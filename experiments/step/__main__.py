@@ -99,7 +99,7 @@ class Asked(NamedTuple):
         return rates(self.machine, self.parallel.ranks, self.parallel.precision, self.stack)
 
     def question(self, clock: float = 0.0) -> Question:
-        """Return what is predicted, with another clock of the chip if one is given."""
+        """Return the question to predict, with another clock of the chip if one is given."""
         model = find_model(self.model)
         prices = self.prices
         if clock:
@@ -108,7 +108,7 @@ class Asked(NamedTuple):
 
     @property
     def given(self) -> dict[str, Any]:
-        """What a search of its best is given."""
+        """The arguments of a search of its best."""
         return {x: getattr(self.parallel, x) for x in ("ranks", "batch", "length", "precision", "keep_bf16")}
 
     def searched(self) -> tuple[float, str, bool]:

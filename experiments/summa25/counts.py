@@ -1,4 +1,4 @@
-"""What the algorithms move, counted in their schedules, and whether their products are exact."""
+"""Words that the algorithms move, counted in their schedules, and whether their products are exact."""
 
 from collections.abc import Iterator
 from math import isclose, isqrt
@@ -22,7 +22,7 @@ N, RANKS = 192, 16
 
 
 def moved(name: str, ranks: int, n: int = N, **options: object) -> Counted:
-    """Return what ranks move for n×n×n matrices that lie as an algorithm wants them."""
+    """Return the words that ranks move for n×n×n matrices in an algorithm's own layouts."""
     algorithm = registered()[name]
     problem = umm.Problem(m=n, n=n, k=n, ranks=ranks)
     a, b, c = algorithm.native(problem, **algorithm.chosen(options))

@@ -108,7 +108,7 @@ def _list(values: list[float]) -> str:
 
 
 def _fixed(result: dict[str, Any]) -> Entry:
-    """Return what of the forward time is left after perfect scaling of what one GPU takes."""
+    """Return the forward time left after perfect scaling of one GPU's."""
     ranks = [q * q * d for q, _, d in result["shape"]]
     left = [
         x - result["forward_s"][0] / p for x, p in zip(result["forward_s"], ranks, strict=True) if p > 1
@@ -157,7 +157,7 @@ def _weak(weak: list[Row]) -> Iterator[Entry]:
 
 
 def parts(strong: list[Row]) -> Entry:
-    """Return the entry of the parts of a layer: what layer norm's all-reduce takes of it."""
+    """Return the entry of the parts of a layer: the share of layer norm's all-reduce."""
     row = next(x for x in strong if (x["q"], x["d"]) == (4, 4))
     numbers = 2 * row["batch"] * row["tokens"] // (row["q"] * row["d"])
     asked = umm.collective("all-reduce", nbytes=4 * numbers, machine=shipped(MACHINE), ranks=row["q"])

@@ -1,4 +1,4 @@
-"""Slips of the text: what it prints, and what that comes to."""
+"""Slips of the text: the printed form, and its consequence."""
 
 from collections.abc import Iterator
 from itertools import product
@@ -29,7 +29,7 @@ def entries() -> Iterator[Entry]:
 
 
 def _exponent() -> Entry:
-    """What `3d` moves, counted, beside n²/√(dp) and what is printed of it."""
+    """Words that `3d` moves, counted, beside n²/√(dp) and the printed number."""
     counts = [moved("3d", d**3).words / N**2 for d in CUBES]
     bounds, printed = [(d * d**3) ** -0.5 for d in CUBES], [(d**3) ** -1.5 for d in CUBES]
     near = all(1 <= x / y <= 3 for x, y in zip(counts, bounds, strict=True))

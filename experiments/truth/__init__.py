@@ -1,1 +1,1 @@
-"""What the shipped machines predict beside what others published, row by row."""
+"""Predictions of the shipped machines beside others' publications, row by row."""

@@ -104,7 +104,7 @@ def nodes() -> Iterator[Row]:
 
 
 def pairs() -> Iterator[Row]:
-    """All-to-alls among H100 nodes, by the share of a rank's own card; what pairs take was fitted on them."""
+    """All-to-alls among H100 nodes, by the share of a rank's own card; pairs were fitted on them."""
     result = dict(SAID["pairs_between_nodes"])
     source = result.pop("where")
     for count, shares in result.items():
@@ -125,7 +125,7 @@ def _on_nodes(machine: Machine, nbytes: int, count: int, what: str = "all-gather
 
 
 def far() -> Iterator[Row]:
-    """Large collectives on up to 128 nodes; published.toml lists what is not said of them."""
+    """Large collectives on up to 128 nodes; published.toml lists their gaps."""
     result = SAID["nodes"]
     source = "NVIDIA/nccl and ROCm/rccl issues"
     for what, size, rates in (
@@ -152,7 +152,7 @@ def far() -> Iterator[Row]:
 
 
 def logs() -> Iterator[Row]:
-    """What nccl-tests and rccl-tests printed on clusters, one node and several, that users published.
+    """Output of nccl-tests and rccl-tests on clusters, one node and several, that users published.
 
     Each the faster of both columns, for a first run holds set-up. All-reduces of the first H100 cluster
     were fitted, and on MI350X those of 32 and 128 MiB. Cards are as fast as their owner measured them,

@@ -1,4 +1,4 @@
-"""What was found by fitting, found again: each number, and how far off the rows are with it."""
+"""Fitted numbers, fitted again: each number, and how far off the rows are with it."""
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
@@ -14,7 +14,7 @@ Change = Callable[[Machine, float], Machine]
 
 
 def fits() -> Iterator[str]:
-    """Yield a line for each fitted number: the best by least squares, and what the file has."""
+    """Yield a line for each fitted number: the best by least squares, and the file's."""
     machine = shipped("h100-8")
     result = rows()
 

@@ -50,7 +50,7 @@ def rows_of(what: str, device: str = DEVICE) -> Rows:
 
 
 class Law:
-    """What the library's ways take at some rows, for numbers that are tried.
+    """Seconds of the library's ways at some rows, for numbers that are tried.
 
     The same as ``Pace.seconds`` of the fastest way that ``considered`` leaves, which does not depend on them.
     """
@@ -86,7 +86,7 @@ class Law:
 
 
 def numbers_of(pace: Pace) -> Floats:
-    """Return a way's start, step, link, blocks, fading and drift, 0 for what it has not."""
+    """Return a way's start, step, link, blocks, fading and drift, 0 for those it lacks."""
     return np.array(
         [
             pace.start.number, 0.0 if pace.step is None else pace.step.number, pace.link.value,

@@ -1,4 +1,4 @@
-"""GEMMs of the public tables and multiplies fused with collectives, beside what the shipped machines predict.
+"""GEMMs of the public tables and multiplies fused with collectives, beside the shipped machines' times.
 
 A shape of a fitted type was used where the CRC-32 of its text leaves less than 3 of 5, so that three of five
 shapes were; all other rows judge. Rows above what a device can do are left out, with the reason in GEMMS.md.
@@ -225,7 +225,7 @@ def _least_to_most(values: Iterable[float], digits: int = 1) -> str:
 
 
 def again() -> dict[str, dict[Shape, float]]:
-    """Return what a later cuBLAS takes on an H100, by types and shape, with the table's launch."""
+    """Return the seconds of a later cuBLAS on an H100, by types and shape, with the table's launch."""
     result: dict[str, dict[Shape, float]] = {}
     with AGAIN.open(encoding="utf-8") as file:
         for row in csv.DictReader(file):
@@ -241,7 +241,7 @@ def differ(one: Mapping[Shape, float], other: Mapping[Shape, float]) -> float:
 
 
 def _why(group: Group, seconds: Mapping[tuple[str, str], Mapping[Shape, float]]) -> str:
-    """Return why a group is off: what else measured the same, and how far that is from the table."""
+    """Return why a group is off: other measurements of the same, and how far they are from the table."""
     times = seconds[group.machine, group.types]
     if group.machine == "h100-8" and group.types in (later := again()):
         apart = f"cuBLAS 13.1 is itself {100 * differ(times, later[group.types]):.1f} % from the table"

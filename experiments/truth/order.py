@@ -1,4 +1,4 @@
-"""Which way of a small all-reduce is fastest at which size: what umm picks beside what was measured."""
+"""Which way of a small all-reduce is fastest at which size: umm's pick beside the measured one."""
 
 from collections.abc import Iterator
 from typing import NamedTuple
@@ -31,7 +31,7 @@ class Pick(NamedTuple):
 
 
 def picks() -> Iterator[Pick]:
-    """Yield what is picked at each size of each table that has several ways; two-shot kernels are one way."""
+    """Yield the pick at each size of each table that has several ways; two-shot kernels are one way."""
     for key, table in SMALL.items():
         measured: dict[str, list[float]] = {}
         for name, times in SAID["small_all_reduces_ms"][key].items():

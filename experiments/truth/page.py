@@ -23,7 +23,7 @@ DECIDED = 3
 
 
 class Judged(NamedTuple):
-    """A row and what was predicted, also with the ranges of the machine's file at their ends.
+    """A row and its prediction, also with the ranges of the machine's file at their ends.
 
     Attributes:
         row: The row.
@@ -41,7 +41,7 @@ class Judged(NamedTuple):
 
     @property
     def error(self) -> float:
-        """How far the prediction is off, as a share of what was measured; below zero if too fast."""
+        """How far the prediction is off, as a share of the measured time; below zero if too fast."""
         return self.predicted / self.row.measured - 1.0
 
     @property
@@ -79,7 +79,7 @@ def judged() -> list[Judged]:
 
 
 def _sources(result: Iterable[Row]) -> dict[tuple[str | int, ...], tuple[float, ...]]:
-    """Return what each source measured, of quantities that several did; the mean of a source's own rows."""
+    """Return each source's measurement of shared quantities; the mean of a source's own rows."""
     each: dict[tuple[str | int, ...], dict[str, list[float]]] = {}
     for row in result:
         if row.quantity:
@@ -126,17 +126,17 @@ def csv_rows(result: list[Judged]) -> list[dict[str, object]]:
 
 
 def _why(result: Judged) -> str:
-    """Return what a quantity's sources say, and that it is more than a prediction may be off."""
+    """Return a quantity's times by source, which differ by more than a prediction may be off."""
     output = ", ".join(f"{1e6 * x:.4g}" for x in sorted(result.sources))
     return f"sources say {output} us, {100 * result.row.tolerance:g} % is asked"
 
 
 def with_figures(text: str, result: list[Judged], fitted: str) -> str:
-    """Return the README with what was fitted and the errors in all, in place of those it has."""
+    """Return the README with the fitted numbers and the errors in all, in place of those it has."""
     before, rest = text.split(START)
     return f"{before}{START}\n{fitted}\n{totals(result)}{END}{rest.split(END)[1]}"
 
 
 def fitted_in(text: str) -> str:
-    """Return the lines on what was fitted that a README has."""
+    """Return the lines on fitted numbers that a README has."""
     return "".join(x + "\n" for x in text.split(START)[1].splitlines() if x.startswith("- "))

@@ -1,4 +1,4 @@
-"""What published measurements are made of, as umm predicts it: a GEMM, a collective, an algorithm."""
+"""Parts of published measurements as umm predicts them: a GEMM, a collective, an algorithm."""
 
 import umm
 from umm.cost import gemm_seconds

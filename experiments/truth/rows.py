@@ -1,4 +1,4 @@
-"""The published rows: what was measured, and what a machine predicts of it."""
+"""The published rows: a measurement, and a machine's prediction of it."""
 
 import csv
 from collections.abc import Callable, Iterator
@@ -18,7 +18,7 @@ SAID = published("truth")
 
 
 class Row(NamedTuple):
-    """One measurement and what predicts it.
+    """One measurement and its predictor.
 
     Attributes:
         group: Rows that are judged together.

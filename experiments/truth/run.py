@@ -1,4 +1,4 @@
-"""Predictions beside public measurements: what was fitted, found again, and what judges it."""
+"""Predictions beside public measurements: fitted numbers, found again, and the rows that judge."""
 
 import re
 from collections.abc import Iterable, Iterator, Mapping

@@ -50,7 +50,7 @@ def points() -> Iterator[Run]:
 
 
 def rows(claims: Sequence[Claim], size: str, jobs: int | None = None) -> list[Row]:
-    """Return whether each statement holds with each setting, and by what margin.
+    """Return whether each statement holds with each setting, and by which margin.
 
     A full run simulates all points and writes the file. A smoke run simulates MLP-1 with one setting of each
     machine and reads the rest.

@@ -32,7 +32,7 @@ class Case:
 
     @property
     def problem(self) -> umm.Problem:
-        """What is multiplied."""
+        """The multiply of a case."""
         return _problem(self.machine, *(getattr(self, x) for x in "mnkabc"))
 
 

@@ -153,7 +153,7 @@ def factors_of(curves: Curves) -> list[int]:
 
 
 def near_dtensor(layer: str, share: float) -> Callable[[Curves], Checked]:
-    """Return a check that the best is at least so much of what DTensor reaches, both simulated."""
+    """Return a check that the best is at least such a share of DTensor's rate, both simulated."""
 
     def check(curves: Curves) -> Checked:
         result = []
@@ -223,7 +223,7 @@ def spreads(curves: Curves) -> list[float]:
 
 
 def outer_prefers_c(curves: Curves) -> Checked:
-    """Outer without copies of A and B, at the largest batch: what accumulates cost the GEMM."""
+    """Outer without copies of A and B, at the largest batch: the cost of accumulates to the GEMM."""
     return _b_against_c(curves, lambda m, x: curves.best("MLP-2", m, "Outer", ab=1, stationary=x)[0])
 
 

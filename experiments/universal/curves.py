@@ -1,4 +1,4 @@
-"""The times of one machine's points, and what the paper's protocol makes of them."""
+"""The times of one machine's points, and their summary by the paper's protocol."""
 
 from collections import defaultdict
 from collections.abc import Iterable
@@ -41,7 +41,7 @@ class Curves:
         self.batches = tuple(sorted({m for _, m, _ in self._of}))
 
     def best(self, layer: str, m: int, family: str, **where: object) -> tuple[float, Choice]:
-        """Return the least seconds of a family, and of what ties with it the choice with fewest copies.
+        """Return the least seconds of a family, and of its ties the choice with fewest copies.
 
         Args:
             layer: MLP-1 or MLP-2.

@@ -109,7 +109,7 @@ def _layer(curves: Curves, layer: str, number: int) -> list[dict[str, object]]:
 
 
 def _measured(curves: Curves, layer: str, names: list[str], shown: bool) -> dict[str, object]:
-    """Return what the paper's authors measured of others."""
+    """Return the authors' measurements of others."""
     key, result = layer.lower().replace("-", ""), published("universal")
     peak = curves.ranks * curves.machine.peak("float32") / 1e12
     rates = result["dtensor_tflops"][key]

@@ -1,4 +1,4 @@
-"""What the paper's authors measured of others, beside what is simulated of them."""
+"""The authors' measurements of others, beside simulated times."""
 
 from collections.abc import Iterator
 from dataclasses import replace

@@ -16,7 +16,7 @@ SCALE = 10**6  # CP-SAT counts whole numbers: of nanoseconds
 
 
 def items(asked):
-    """Return of each thing to do its milliseconds, what must be done in an earlier step, and its kind."""
+    """Return for each item its milliseconds, the items required in an earlier step, and its kind."""
     gets = len(asked["get"])
     result = [(ms, [], "communicate") for ms in asked["get"]]
     result += [(ms, needs, "multiply") for ms, needs in zip(asked["gemm"], asked["needs"], strict=True)]

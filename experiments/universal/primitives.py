@@ -64,7 +64,7 @@ def points() -> Iterator[Point]:
 
 
 def performed(point: Point) -> dict[str, int]:
-    """Return for each primitive on how many of six ranks it does what NumPy does."""
+    """Return for each primitive on how many of six ranks it equals NumPy."""
     result = run_ranks(RANKS, _program(point))
     return {name: sum(bool(rank[name]) for rank in result) for name in PRIMITIVES}
 
@@ -99,7 +99,7 @@ def figure(rows: list[Row]) -> "go.Figure":
 
 
 def _program(point: Point) -> Callable[[NumpyTransport], dict[str, bool]]:
-    """Return what a rank does: every primitive, on whole numbers."""
+    """Return a rank's program: every primitive, on whole numbers."""
     shape, c = (point.rows, point.cols), point.replicas
     layout = Layout.parse(f"{point.layout}@{c}", shape, RANKS)
     full = np.random.default_rng(2).integers(-9, 9, shape).astype(np.float64)

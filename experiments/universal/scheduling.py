@@ -31,7 +31,7 @@ MAKESPAN = executor("sim").makespan
 
 
 def measured(case: Case) -> dict[str, Any]:
-    """Return what comes out of a case: the cost of direct execution and of the best schedules."""
+    """Return the results of a case: the cost of direct execution and of the best schedules."""
     problem, machine = case.problem, shipped(case.machine)
     tried = "ABC" if case.asked == "any" else case.asked
     stationary = min(
@@ -131,7 +131,7 @@ def groups(frame: pd.DataFrame) -> dict[str, pd.DataFrame]:
 
 
 def ratios(part: pd.DataFrame) -> dict[str, pd.Series]:
-    """Return what is judged: direct execution over the best, with and without asynchrony."""
+    """Return the judged ratios: direct execution over the best, with and without asynchrony."""
     return {
         "without asynchrony: direct / optimum": part["steps_direct_s"] / part["steps_optimum_s"],
         "with asynchrony: direct / optimum": part["async_direct_s"] / part["async_optimum_s"],
@@ -142,7 +142,7 @@ def ratios(part: pd.DataFrame) -> dict[str, pd.Series]:
 
 
 def page(frame: pd.DataFrame) -> str:
-    """Return what README.md says of the cases: a table of ratios by group, and how sure the optimum is."""
+    """Return README.md's part on the cases: a table of ratios by group, and how sure the optimum is."""
     random, uneven, h100 = frame["group"] == "corpus", frame["uneven"], frame["machine"] == "h100-8"
     groups_ = {
         "random, even": random & ~uneven,

@@ -1,4 +1,4 @@
-"""Slips of the paper's text: what it prints, and what that would do."""
+"""Slips of the paper's text: the printed form, and its effect."""
 
 from collections.abc import Iterator
 from dataclasses import replace

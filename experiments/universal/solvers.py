@@ -48,7 +48,7 @@ def instances() -> Iterator[tuple[Case, Graph, bool]]:
 
 
 def own(graph: Graph) -> dict[str, Any]:
-    """Return what the search finds in the solvers' time, and the gap that the policy's tries leave."""
+    """Return the search's result in the solvers' time, and the gap that the policy's tries leave."""
     began = time.process_time()
     solution = exhaustive(graph, LIMITS, tries=None, seconds=SECONDS)
     took = time.process_time() - began
@@ -63,7 +63,7 @@ def own(graph: Graph) -> dict[str, Any]:
 
 
 def in_numbers(graph: Graph, steps: int) -> str:
-    """Return a graph as what mip.py reads: milliseconds, and who needs what."""
+    """Return a graph in the form that mip.py reads: milliseconds, and who needs which."""
     remote = [x for x in range(len(graph.data)) if x not in graph.own]
     return json.dumps(
         {

@@ -118,7 +118,7 @@ def _even(problem: umm.Problem, stationary: str, ops: Any) -> bool:
 
 
 def _stationary() -> Iterator[Entry]:
-    """What ``auto`` and the cost model choose, and what a replicated C adds."""
+    """Choices of ``auto`` and the cost model, and the additions of a replicated C."""
     machine = shipped("h100-8")
     sizes = {"A": (8192, 1024, 8192), "B": (1024, 8192, 8192), "C": (8192, 8192, 1024)}
     auto, cheapest = {}, {}

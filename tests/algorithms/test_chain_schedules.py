@@ -41,7 +41,7 @@ def test_each_multiply_may_keep_another_matrix_in_place():
     ],
 )
 def test_a_copy_takes_the_way_that_is_fastest_by_itself(machine, ranks, ends):
-    """To 5 % of what simulating every way finds; replicas between nodes an eighth of what gets take."""
+    """To 5 % of the fastest of all simulated ways; replicas between nodes an eighth of the time by get."""
     x, y = (Layout.parse(text, (4096, 4096), ranks) for text in ends)
     tensors = Tensor("X", x, "bfloat16", "input"), Tensor("Y", y, "bfloat16", "output")
     chain = Chain("copy", tensors, (Copy("Y", "X"),), ranks)

@@ -1,4 +1,4 @@
-"""Chains as one schedule: what comes out is the float64 reference, in every replica, in any legal order."""
+"""Chains as one schedule: results equal the float64 reference, in every replica, in any legal order."""
 
 import random
 
@@ -68,7 +68,7 @@ SECOND = {
 @pytest.mark.parametrize("seed", range(8))
 @pytest.mark.parametrize("second", SECOND)
 def test_two_statements_are_joined_right(second, seed):
-    """H = αX·W or αX·(Wᵀ)ᵀ, and then what reads it; sizes from 1, so many tiles are empty."""
+    """H = αX·W or αX·(Wᵀ)ᵀ, and then its readers; sizes from 1, so many tiles are empty."""
     drawn = Drawn(seed)
     statement, shape = SECOND[second]
     sizes = {letter: drawn.size() for letter in "abcd"} | {"1": 1}
@@ -140,7 +140,7 @@ def test_a_batch_of_one_tensor_by_itself_gathers_both_of_its_factors():
 
 @pytest.mark.parametrize("layouts", ["row@4", "row"])
 def test_statistics_of_whole_rows_move_nothing(layouts):
-    """Of X on every rank, or cut by rows, every rank sums what it holds, where the sums shall lie."""
+    """Of X on every rank, or cut by rows, every rank sums its share, where the sums shall lie."""
     drawn = Drawn(0)
     drawn.ranks = 4
     drawn.tensor("X", 8, 6, "input", layout=layouts)

@@ -1,4 +1,4 @@
-"""The classic algorithms: what they move, how long they take, what they refuse; their products elsewhere.
+"""The classic algorithms: bytes moved, time, refusals; their products are elsewhere.
 
 That every replica of every product is right is tests/conformance/algorithm_suite.py's.
 """

@@ -88,7 +88,7 @@ def operands(asked, seed=0):
 
 
 def assert_right(asked, schedule, **options):
-    """All replicas of what comes out are what the chain says, bit for bit."""
+    """All replicas of the results equal the chain's reference, bit for bit."""
     given_ = operands(asked)
     result = umm.run(schedule, operands=given_, replica=None, **{"executor": "numpy", **options}).results
     (out,) = asked.chain.outputs
@@ -190,7 +190,7 @@ def test_any_size_root_and_manner_gives_what_the_chain_says(suiting, data):
 
 
 def whole(build, name="X"):
-    """What each rank has of a tensor of which every rank has all."""
+    """Each rank's slice of a tensor that every rank has in full."""
     return [build.tile(name, 0, 0, replica=rank) for rank in range(build.ranks)]
 
 
@@ -346,7 +346,7 @@ def test_between_nodes_two_tiers_beat_one():
     ],
 )  # fmt: skip
 def test_a_broadcast_or_a_reduce_takes_no_longer_than_an_all_reduce(name, nodes, nbytes):
-    """Each byte reaches a node once, not twice; what moves inside nodes overlaps what moves between them."""
+    """Each byte reaches a node once, not twice; moves inside nodes overlap moves between them."""
     machine = umm.machine(name, nodes=nodes) if nodes else umm.machine(name)
     times = {what: seconds(what, machine, None, nbytes) for what in ("broadcast", "reduce", "all-reduce")}
     assert max(times["broadcast"], times["reduce"]) <= times["all-reduce"]

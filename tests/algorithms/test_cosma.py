@@ -1,4 +1,4 @@
-"""COSMA: the steps it chooses, the memory it keeps to, and what they move; its products are elsewhere."""
+"""COSMA: the steps it chooses, the memory it keeps to, and the bytes it moves; its products are elsewhere."""
 
 from math import prod
 

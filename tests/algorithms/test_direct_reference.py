@@ -176,7 +176,7 @@ def test_a_replicas_share_is_cut_at_ceil_edges_and_counted_once():
 @settings(max_examples=examples(40))
 @given(typed_problems(), stationaries, direct_options, st.integers(0, 4))
 def test_json_says_what_the_definition_says(machines, problem, stationary, options, which):
-    """Beside what is described there are only the options, and C's type where it is not the usual one."""
+    """Beside the described keys there are only the options, and C's type where it is not the usual one."""
     machine = pick(machines, problem, which)
     result = json.loads(umm.schedule(problem, machine, stationary=stationary, **options).to_json())
     wanted = Lowering(problem, machine, stationary, **options).document()

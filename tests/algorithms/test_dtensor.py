@@ -1,4 +1,4 @@
-"""DTensor's matmul: its choice, its product in every placement, and what it refuses."""
+"""DTensor's matmul: its choice, its product in every placement, and its refusals."""
 
 import itertools
 from dataclasses import replace

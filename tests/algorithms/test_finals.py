@@ -1,4 +1,4 @@
-"""What becomes of a replicated C: summed by collectives into every replica, or cut over them."""
+"""A replicated C: summed by collectives into every replica, or cut over them."""
 
 import numpy as np
 import pytest

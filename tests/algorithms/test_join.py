@@ -1,4 +1,4 @@
-"""Parts joined to a chain: each as it was lowered, and after what it reads, tile by tile."""
+"""Parts joined to a chain: each as it was lowered, after the tiles that it reads."""
 
 from pathlib import Path
 
@@ -59,7 +59,7 @@ def test_a_part_waits_for_the_tiles_it_reads_and_for_no_others():
 
 
 def test_parts_keep_what_their_actions_cost():
-    """The gemms of the first part take what they take alone."""
+    """The gemms of the first part take as long as alone."""
     problem = umm.Problem(m=8, n=20, k=12, a="row", b="col", c="col", dtype="float64", ranks=4)
     alone = umm.schedule(problem, MACHINE)
     joined = mlp()

@@ -1,4 +1,4 @@
-"""Layers of language models as their systems run them: what each moves and holds; products are elsewhere."""
+"""Layers of language models as their systems run them: bytes moved and held; products are elsewhere."""
 
 import numpy as np
 import pytest

@@ -135,7 +135,7 @@ latency = { value = "1 us", source = "a switch", per = "card" }
 
 
 def over_pcie(folder, nodes):
-    """Nodes of 8 L20, whose library reaches a third of PCIe; what it takes between cards is not stated."""
+    """Nodes of 8 L20, whose library reaches a third of PCIe; its time between cards is not stated."""
     file = folder / "pcie.toml"
     text = (Path(__file__).parents[2] / "topologies" / "l20-8.toml").read_text()
     file.write_text(text.replace("\n[library]", NETWORK))
@@ -218,7 +218,7 @@ def test_two_racks_take_no_less_than_one():
 
 @pytest.mark.parametrize("ranks", [8, 18, 64])
 def test_pieces_that_hide_in_a_step_cross_links_all_the_same(ranks):
-    """By LL a rack's reduce-scatter waits less for what its links carry meanwhile; the time is the law's."""
+    """By LL a rack's reduce-scatter waits less for its links' traffic meanwhile; the time is the law's."""
     machine = machine_of("gb200-nvl72")
     for nbytes in (2**16, 2**20, 2**23):
         law = choose(machine, "reduce-scatter", tuple(range(ranks)), ranks, nbytes, "ll").seconds

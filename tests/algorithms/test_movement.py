@@ -63,7 +63,7 @@ def test_every_way_is_right_on_processes(nodes, mpi):
 
 @pytest.mark.parametrize(("nodes", "size", "rows"), [(5, 2, 40), (6, 3, 7), (11, 2, 31), (17, 2, 136)])
 def test_an_all_reduce_over_many_nodes_is_right_and_race_free(nodes, size, rows, tmp_path):
-    """In waves, uneven ones and pieces that are empty among them, also where it adds to what was there."""
+    """In waves, uneven ones and empty pieces among them, also where it adds to existing values."""
     ranks = nodes * size
     tensors = [
         ("X", "col", (rows, 40), "input"), ("W", "row", (40, 5), "input"), ("Y", "row@p", (rows, 5), "output")
@@ -116,7 +116,7 @@ def test_waves_and_rounds_are_right_on_processes(nodes, mpi, monkeypatch, layout
 
 
 def test_a_product_is_scaled_after_the_copy_it_is_added_to(nodes):
-    """Y = X W + Y / 2, Y a copy: the copy goes beside the multiply, not behind what halves it."""
+    """Y = X W + Y / 2, Y a copy: the copy goes beside the multiply, not behind the halving."""
     texts = {"Y0": "row", "X": "col", "W": "row", "Y": "row@2"}
     tensors = tuple(
         Tensor(name, Layout.parse(text, (8, 8), 4), "float32", "output" if name == "Y" else "input")
@@ -294,7 +294,7 @@ def test_in_chunks_each_rank_begins_with_its_own_part_and_no_two_get_from_one():
 
 
 def test_ranks_that_lack_the_same_columns_ask_different_owners_first():
-    """B by columns, C in a grid of 8 x 16: eight ranks, a node apart, get what eight others own.
+    """B by columns, C in a grid of 8 x 16: eight ranks, a node apart, get the tiles of eight other owners.
 
     Each of these is asked by one at a time, and the multiply takes .70 ms; all asked one first: 1.87 ms.
     """

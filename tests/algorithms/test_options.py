@@ -1,4 +1,4 @@
-"""The choices of a schedule: what they may be, and that everything follows from their one definition."""
+"""The choices of a schedule: their legal values, and that everything follows from their one definition."""
 
 import inspect
 import json
@@ -83,7 +83,7 @@ for asked in (["simulate", "--help-all"], ["search", "-m", "8", "-n", "8", "-k",
 
 
 def test_an_option_is_added_by_one_field(tmp_path):
-    """Two fields more: keyword, check, flag, axis and columns follow; what a store had is as by default."""
+    """Two fields more: keyword, check, flag, axis and columns follow; an older store reads as by default."""
     store = tmp_path / "s.db"
     points = umm.Space(m=64, n=96, k=48, a="row", b="row", c="row", stationary="C")
     umm.sweep(points, "h100-8", store, pool="none")

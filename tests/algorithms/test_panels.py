@@ -1,4 +1,4 @@
-"""Movement by panels: what umm.multiply and pgemm run, as a schedule."""
+"""Movement by panels: the steps of umm.multiply and pgemm, as a schedule."""
 
 import numpy as np
 import pytest

@@ -47,7 +47,7 @@ def far_bytes(schedule):
 
 
 def lacking(x, y):
-    """Elements, over all ranks, of what a rank shall own that it does not hold: counted one by one."""
+    """Elements, over all ranks, that a rank shall own and does not hold: counted one by one."""
 
     def owned(layout):
         covered = np.zeros((layout.ranks, *layout.shape), dtype=bool)
@@ -141,7 +141,7 @@ def test_what_a_rank_has_it_copies():
     ],
 )
 def test_a_faster_card_lengthens_no_gets(name, settings):
-    """Ranks get what their node has there: 7 of 8 pieces at 374 GB/s on H100, whatever cards take for one.
+    """Ranks get from their own node where they can: 7 of 8 pieces at 374 GB/s on H100, whatever cards take.
 
     A card of 53.5 GB/s takes as long for one piece as NVLink for seven; by both, in turn, it was twice.
     """

@@ -31,7 +31,7 @@ def installed(tmp_path, monkeypatch):
 
 
 def test_an_installed_package_s_algorithm_is_found_by_its_name(installed):
-    """It was not there when the others were looked up; it moves what it says, and its product is right."""
+    """It was not there when the others were looked up; it moves as stated, and its product is right."""
     problem = umm.Problem(m=8, n=8, k=8, a="row", b="row", c="row", ranks=4, dtype="float64")
     schedule = umm.schedule(problem, "h100-8", algorithm="turns")
     assert "turns" in umm.algorithms.names()

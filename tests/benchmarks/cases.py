@@ -1,4 +1,4 @@
-"""What is measured: points of the paper's space on two machines, and single problems on many ranks."""
+"""The cases measured: points of the paper's space on two machines, and single problems on many ranks."""
 
 import random
 from dataclasses import dataclass, replace

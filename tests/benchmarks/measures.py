@@ -54,7 +54,7 @@ def warm_up(machine):
 
 
 def points_round(name):
-    """Return what the points of one machine cost, once without and once with spans kept."""
+    """Return the cost of the points of one machine, once without and once with spans kept."""
     warm_up(umm.machine(name))
     simulator = SimExecutor()
     # How the replicas of C are summed is found once for each layout of C, and kept; timed by itself, as 400

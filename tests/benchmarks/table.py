@@ -1,4 +1,4 @@
-"""The table of ratios: what was measured, what was asked for, and whether it was reached."""
+"""The table of ratios: measured, target, and whether it was reached."""
 
 from statistics import median
 
@@ -70,7 +70,7 @@ def _race(name, rounds):
 
 
 def _large_race(case, rounds):
-    """Print a ratio that includes what each side does once for a fabric: its routes."""
+    """Print a ratio that includes each side's work once for a fabric: its routes."""
     ratio = median((r["simgrid_platform_s"] + sum(r["simgrid_s"])) / sum(r["ours_s"]) for r in rounds)
     _line(f"SimGrid C++ / ours, {case}", ratio, "x", ">", 1.5, 3 if case.lockstep else 2)
 
@@ -90,7 +90,7 @@ def _growth(rows, squares):
 
 
 def _chain(row):
-    """Print what a chain costs, and an action of it beside one of its first multiply."""
+    """Print the cost of a chain, and an action of it beside one of its first multiply."""
     _line(f"a chain of {row['actions']} actions: lowering, processor seconds", row["lower_s"], "", "<", 5)
     _line("  simulating it, processor seconds", row["simulate_s"], "", "<")
     an_action = [row[prefix + "simulate_s"] / row[prefix + "actions"] for prefix in ("", "multiply_")]

@@ -72,7 +72,7 @@ def random_case(draw: random.Random) -> tuple[umm.Problem, str, str, dict[str, o
 
 
 def line_of(problem: umm.Problem, machine: str, stationary: str, options: dict[str, object]) -> str:
-    """Return what is said of a case: actions, digest of the columns, makespan; or why there is none."""
+    """Return the line of a case: actions, digest of the columns, makespan; or why there is none."""
     try:
         schedule = umm.schedule(problem, machine, stationary=stationary, **options)
     except UmmError as error:

@@ -31,7 +31,7 @@ def no_bound_is_above_a_makespan(rng):
 
 
 def main() -> int:
-    """Ask, print what does not hold with its commands, and return the exit status."""
+    """Ask, print broken laws with their commands, and return the exit status."""
     laws = {law.__name__: law for law in (*LAWS, no_bound_is_above_a_makespan)}
     parser = argparse.ArgumentParser(prog="python -m tests.campaigns.laws", description=__doc__)
     parser.add_argument("--seed", type=int, default=0, help="of the first case")

@@ -24,7 +24,7 @@ MOST_RANKS = 6
 
 
 def case(number):
-    """Return the chain of a case and what is unusual about its routing."""
+    """Return the chain of a case and the oddity of its routing."""
     draw = np.random.default_rng([42, number])
     ranks, experts, tokens = (int(draw.integers(1, most)) for most in (MOST_RANKS + 1, 8, 12))
     top_k = int(draw.integers(1, min(3, experts) + 1))

@@ -124,7 +124,7 @@ def test_a_slot_with_many_pieces_is_waited_for_once():
 
 
 def test_one_ring_stands_for_those_like_it():
-    """8 rings of 4 ranks on h100-8, each with two heads' keys: what one of them takes, all take."""
+    """8 rings of 4 ranks on h100-8, each with two heads' keys: all take as long as one of them."""
     outline = umm.chain("attention", model="llama-3-8b", tokens=2**15, dtype="bfloat16")
     chain = outline.laid_out("tp8-dp4", 32)
     build = Builder("x", chain, umm.machine("h100-8", nodes=4))
@@ -250,7 +250,7 @@ def test_useful_flop_are_what_causal_attention_needs_fused_or_stored(sequences):
 
 
 def test_scores_computed_again_are_time_and_no_part_of_the_peak():
-    """128K tokens of llama-3-8b: 3.0 times what attention takes forward is useful, 3.5 times is computed."""
+    """128K tokens of llama-3-8b: 3.0 times the forward pass of attention is useful, 3.5 times is computed."""
     trace = umm.run(attention(2**17, "context", backward=True))
     forward = 4 * 128 * 32 * 2**17 * (2**17 + 1) // 2
     computed = sum(trace.schedule.program.flop_of_types.values())

@@ -398,7 +398,7 @@ def test_parts_behind_multiplies_cross_the_network_once_each():
 
 
 def test_faster_links_inside_a_node_move_rows_no_slower():
-    """A mesh of 7 links of 48 GB/s a device passes on what relays get at 336 GB/s, a card gets 50 GB/s."""
+    """A mesh of 7 links of 48 GB/s a device passes on the relays' rows at 336 GB/s, a card gets 50 GB/s."""
     outline = umm.chain("moe", model="qwen3-235b-a22b", tokens=2**14, dtype="bf16")
     took = []
     for times in ("x1", "x1.2", "x1.5", "x8"):
@@ -464,7 +464,7 @@ def test_a_mixture_that_drops_tokens_is_exact(backward):
     st.booleans(),
 )  # fmt: skip
 def test_copies_of_hot_experts_change_no_result(spare, seed, layouts, backward):
-    """The same weights in every copy give what one expert each gives, and each has the whole gradient."""
+    """The same weights in every copy give the result of one expert each, and each has the whole gradient."""
     outline = umm.chain(
         "moe", hidden=3, ffn=2, tokens=17, experts=5, top_k=2, dtype="float64", routing="zipf:1.5",
         routing_seed=seed, backward=backward,

@@ -118,7 +118,7 @@ def test_one_layer_is_in_the_middle_of_itself():
 
 
 def sharded(name, layers, backward=True, **sizes):
-    """Return the parts that one more fully sharded layer adds on 8 H100, and what its collectives take.
+    """Return the parts that one more fully sharded layer adds on 8 H100, and its collectives' seconds.
 
     NCCL gathers each weight whole, and once more for the backward part, and reduce-scatters its gradient.
     """
@@ -179,7 +179,7 @@ def test_schemes_that_change_what_a_chain_does_do_not_change_its_results(scheme)
 
 
 def test_at_128k_tokens_ulysses_beats_gathering_and_that_a_ring_and_sequence_parallel():
-    """Attention of llama-3-8b on 8 H100: 32.8, 33.0, 34.0 and 35.0 ms; a ring merges what each step gives."""
+    """Attention of llama-3-8b on 8 H100: 32.8, 33.0, 34.0 and 35.0 ms; a ring merges the steps' results."""
     chain = umm.chain("attention", model="llama-3-8b", tokens=2**17, dtype="bfloat16")
     seconds = {x: umm.run(lower(CHANGES[x](chain).laid_out(None, 8), "h100-8")).makespan_s
                for x in ("ring", "gather", "ulysses")}  # fmt: skip
@@ -356,7 +356,7 @@ def test_no_part_of_a_layer_in_the_middle_is_negative():
 
 
 def takes(seconds):
-    """Return what stands for a trace of so many seconds."""
+    """Return a stand-in for a trace of so many seconds."""
     parts = dict.fromkeys(PARTS, seconds / len(PARTS))
     return SimpleNamespace(makespan_s=seconds, breakdown=lambda: SimpleNamespace(mean=parts))
 
@@ -373,7 +373,7 @@ def takes(seconds):
     ],
 )
 def test_layers_whose_ranks_drift_apart_take_no_longer_than_one_of_the_middle(makespans, inner, expected):
-    """The first takes 10 s, the second 11, two more 12 each: ranks that wait take 11, or what one has to.
+    """The first takes 10 s, the second 11, two more 12 each: ranks that wait take 11, or the exposed part.
 
     Two layers show no drift, nor do those that stay at 12. All that are simulated take what they take.
     """
@@ -484,7 +484,7 @@ def test_chunks_gain_in_a_layer_of_8k_tokens_too(backward):
 
 
 def test_a_decoded_layer_in_the_middle_takes_as_long_as_one_alone():
-    """Its multiplies write their results anew: no pass sets to zero what the layer before left there."""
+    """Its multiplies write their results anew: no pass sets the layer before's results to zero."""
     asked = ("--chain", "transformer-layer", "--model", "llama-3-8b", "--decode", "--context", "1K")
     alone = record("simulate", *asked, "--dtype", "bf16")["predicted"]["makespan_s"]
     result = record("simulate", *asked, "--dtype", "bf16", "--layers", "32")["predicted"]

@@ -1,4 +1,4 @@
-"""Norms of queries and keys, and biases: exact under every scheme, with gradients, and what they cost."""
+"""Norms of queries and keys, and biases: exact under every scheme, with gradients, and their cost."""
 
 import numpy as np
 import pytest

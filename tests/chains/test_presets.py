@@ -219,7 +219,7 @@ def test_the_cache_of_deepseek_v3_holds_576_numbers_a_token():
 
 
 def test_sequences_attend_to_themselves_alone():
-    """Two sequences at once give what each gives by itself, and the sum of its gradients of weights."""
+    """Two sequences at once give the results of each by itself, and the sum of its gradients of weights."""
     sizes = {"hidden": 8, "heads": 2, "backward": True, "dtype": "float64"}
     both = umm.chain("attention", tokens=6, sequences=2, **sizes).laid_out()
     one = umm.chain("attention", tokens=3, **sizes).laid_out()
@@ -301,7 +301,7 @@ def test_the_gradients_of_a_summa25_layer_are_summed_over_its_layers():
 
 
 def test_a_decoded_token_is_the_last_of_the_whole_sequence():
-    """Two sequences of 4 tokens: the next one of each from a cache is what attention to all five gives."""
+    """Two sequences of 4 tokens: the next one of each from a cache equals attention to all five."""
     full = umm.chain("attention", tokens=10, sequences=2, hidden=16, heads=4, kv_heads=2, dtype="float64")
     given = operands_of(full.laid_out(ranks=1))
     result = full.laid_out(ranks=1).reference(given)
@@ -361,7 +361,7 @@ def test_without_gradients_a_head_multiplies_the_last_token_of_each_sequence(bac
 
 
 def launched(trace):
-    """Return the maps of rank 0 that a kernel of their own runs: what they write, by what takes time."""
+    """Return the maps of rank 0 that a kernel of their own runs: the tensors written, by their time."""
     schedule, launch = trace.schedule, umm.machine("h100-8").launch_s
     launches = (schedule.kind == MAP) & (schedule.rank == 0) & (schedule.seconds >= launch)
     return [schedule.tensors[x].name for x in schedule.operand_tensors(0)[launches].tolist()]
@@ -533,7 +533,7 @@ def test_weights_that_are_not_possible_are_refused(asked, why):
 
 
 def test_tiles_of_a_rank_that_one_kernel_multiplies_take_what_the_kernel_takes():
-    """Tokens front and back of 7 ranks, forward and backward: maps and multiplies take what rows in order do.
+    """Tokens front and back of 7 ranks, forward and backward: maps and multiplies take as long as in order.
 
     A rank has the rows that a tile of 16384 / 14 has twice, so up to one more than in order.
     """

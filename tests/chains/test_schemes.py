@@ -1,4 +1,4 @@
-"""Schemes by name: what each lays out where, and how they rank on four nodes as an expert reckons."""
+"""Schemes by name: the layouts each gives, and their order on four nodes as an expert estimates it."""
 
 import re
 
@@ -48,7 +48,7 @@ def test_a_scheme_lays_tokens_and_weights_over_its_mesh(name, x, h, w1, w2):
 
 @pytest.mark.parametrize("name", [*on_nodes(2, 8), "tp8x2", "tp4x4"])
 def test_every_scheme_computes_the_chain(name):
-    """Sixteen ranks in two nodes, whole numbers: what comes out is the reference, in every replica."""
+    """Sixteen ranks in two nodes, whole numbers: results equal the reference, in every replica."""
     chain = umm.chain("mlp", hidden=16, ffn=32, tokens=16, backward=True).laid_out(name, ranks=16)
     rng = np.random.default_rng(1)
     operands = {x.name: rng.integers(-2, 3, x.shape).astype(float) for x in chain.tensors if x.is_input}
@@ -61,7 +61,7 @@ def test_every_scheme_computes_the_chain(name):
 
 
 def assert_computes(schedule, layer):
-    """A schedule has no race, and each replica of each output is what the layer computes on one rank."""
+    """A schedule has no race, and each replica of each output equals the layer computed on one rank."""
     assert races(schedule) == []
     operands = random_inputs(schedule.program)
     trace = umm.run(schedule, executor="numpy", operands=operands, replica=None, order="random", seed=1)
@@ -250,7 +250,7 @@ def test_a_scheme_of_something_else_is_refused_with_the_reason(name, why):
 
 
 def test_sequence_takes_about_what_megatron_takes_on_four_nodes():
-    """8,192 tokens: an all-gather and a reduce-scatter move what one all-reduce moves."""
+    """8,192 tokens: an all-gather and a reduce-scatter move as much as one all-reduce."""
     assert milliseconds(8192, "sequence") <= 1.1 * milliseconds(8192, "megatron")
 
 
@@ -264,7 +264,7 @@ def test_with_32k_tokens_schemes_are_in_the_bands_an_expert_reckons(name, least,
 
 
 def test_weights_cut_both_ways_are_fastest_on_many_nodes():
-    """256 ranks: what a rank moves falls with the length of rows and columns of ranks."""
+    """256 ranks: a rank's bytes fall with the length of rows and columns of ranks."""
     machine = with_settings(umm.machine("dgx-h100x4"), {"nodes": "32"})
     chain = umm.chain("gated-mlp", hidden=8192, ffn=28672, tokens=8192, dtype="bfloat16")
     took = {

@@ -37,7 +37,7 @@ def of_sum(x, y, shape=(8, 12), ranks=4, dtype="float64", statements=ONCE, names
 @settings(laws, max_examples=examples(40))
 @given(st.data())
 def test_a_sum_is_exact_in_any_layouts_and_leaves_its_operand(data):
-    """Two sums of X, one of them again into what the first has written."""
+    """Two sums of X, one of them again into the first one's result."""
     ranks, shape = data.draw(st.integers(1, 6)), (data.draw(st.integers(1, 9)), data.draw(st.integers(1, 9)))
     common = st.sampled_from(("row@{0}", "row", "col", "alone", "2d", "{1}")).map(
         lambda x: x.format(ranks, f"row@{ranks}x1:-r")

@@ -1,4 +1,4 @@
-"""What was saved in one layout comes back in any, bit for bit, or as one line that says what is damaged."""
+"""Checkpoints saved in one layout load in any, bit for bit, or as one line that names the damage."""
 
 import json
 import os

@@ -35,7 +35,7 @@ def refused(*args):
 
 
 def refuses_toml(text, tmp_path):
-    """Return what a machine, a chain and a file of flags say of a text, and the page of a machine."""
+    """Return the answers of a machine, a chain and a file of flags to a text, and the page of a machine."""
     path = tmp_path / "deep.toml"
     path.write_text(text)
     result = [

@@ -92,7 +92,7 @@ def test_assignments_of_the_same_numbers_are_one_row_that_counts_them(tmp_path):
 
 
 def test_the_winner_of_a_search_is_run_by_name_or_from_a_file(tmp_path):
-    """'best' is what the search finds, changed where it is said; a file has it under the same name."""
+    """'best' is the search's result, changed where it is stated; a file has it under the same name."""
     path, asked = tmp_path / "best.toml", [*SMALL, "--machine", "h100-8", "--ranks", 2]
     result = record("search", *asked, "--top", 1, "--memory", "none", "--save-chain", path)
     wanted = result["top"][0]["layouts"]

@@ -1,4 +1,4 @@
-"""What people type: the commands' output, their JSON, and the precedence of flags."""
+"""Typed commands: their output, their JSON, and the precedence of flags."""
 
 import json
 import re
@@ -311,7 +311,7 @@ def test_every_command_has_help():
 
 
 def test_answers_say_where_operands_lie_and_what_bringing_them_from_rows_takes():
-    """A row@8 is 7/8 of 128 MiB to bring to each of 8 ranks; what is given is no question any more."""
+    """A row@8 is 7/8 of 128 MiB to move to each of 8 ranks; given layouts are no question any more."""
     asked = ["-m", "8K", "-n", "1K", "-k", "4K", "--b", "col", "--c", "col"]
     predicted = record("simulate", *asked, "--a", "row@8")["predicted"]
     assert set(predicted["bring_s"]) == {"A", "B", "C"}

@@ -1,4 +1,4 @@
-"""Bad input: exit code 2 and one line that says what was asked, why not, and what would work."""
+"""Bad input: exit code 2 and one line that names the value, the reason, and a remedy."""
 
 import json
 import os
@@ -157,7 +157,7 @@ def saved(tmp_path):
 
 
 def test_a_schedule_whose_k_does_not_match_its_actions_is_refused(saved):
-    """First k alone becomes 39, then A and B with it: what was cut from k = 40 does not fit either."""
+    """First k alone becomes 39, then A and B with it: slices cut from k = 40 do not fit either."""
     data = json.loads(saved.read_text())
     data["problem"]["k"] = 39
     saved.write_text(json.dumps(data))

@@ -1,4 +1,4 @@
-"""``umm collective``: nccl-tests' columns, their JSON, and what is refused."""
+"""``umm collective``: nccl-tests' columns, their JSON, and refusals."""
 
 import pytest
 from command import good, record, umm
@@ -50,7 +50,7 @@ def test_bandwidths_are_nccl_tests(what, factor):
 
 
 def test_without_an_algorithm_each_size_has_the_fastest():
-    """On a switch few steps are best for small buffers; what is fastest in Python is so here."""
+    """On a switch few steps are best for small buffers; the fastest in Python is the fastest here."""
     rows = record("collective", "broadcast", "--machine", "h100-8", "-b", 64, "-e", "64M", "-f", 1024)["rows"]
     assert [row["algorithm"] for row in rows] == [
         library.collective("broadcast", nbytes=row["nbytes"], machine="h100-8").name for row in rows

@@ -1,4 +1,4 @@
-"""Long commands that are ended early show what they have found, marked as not complete."""
+"""Long commands that are ended early show their results so far, marked as not complete."""
 
 import json
 import random
@@ -122,7 +122,7 @@ def test_a_what_if_takes_no_layouts_of_a_chain():
     ],
 )
 def test_what_is_ended_amid_its_first_search_says_so_in_a_line(ended_at, asked, as_json):
-    """The search has an answer by now, but not to what was asked."""
+    """The search has an answer by now, but not to the question."""
     from umm.space.bounds.combinations import Combinations
 
     if asked[0] == "what-if":
@@ -247,7 +247,7 @@ WHOLE_S = {"machine calibrate": 6.0}
 
 
 class Moment:
-    """A signal comes some seconds from now, unless what it ends is done before."""
+    """A signal comes some seconds from now, unless its target is done before."""
 
     def __init__(self, seconds, number):
         self.seconds, self.number = seconds, number
@@ -272,7 +272,7 @@ class Moment:
 def test_what_is_ended_at_a_random_moment_answers_or_says_so_and_leaves_nothing_half_written(
     command, number, tmp_path, monkeypatch
 ):
-    """Ten moments each, five of what takes a minute; a fifth of them in the short form of the tests."""
+    """Ten moments each, five of a minute's work; a fifth of them in the short form of the tests."""
     monkeypatch.chdir(tmp_path)
     usual = signal.signal(signal.SIGINT, signal.default_int_handler)
     drawn = random.Random(f"{command} {number}")
@@ -301,7 +301,7 @@ def test_what_is_ended_at_a_random_moment_answers_or_says_so_and_leaves_nothing_
 
 
 def assert_whole(folder):
-    """Nothing partial is in a folder, and what is there can be read."""
+    """Nothing partial is in a folder, and its files can be read."""
     for path in folder.iterdir():
         assert not path.name.startswith(PARTIAL), path
         if path.suffix == ".json":
@@ -358,7 +358,7 @@ def test_a_signal_amid_the_making_of_a_class_ends_a_command_in_a_line(monkeypatc
 
 
 def test_a_signal_amid_a_callback_comes_again(monkeypatch, ended_at):
-    """What a callback raises is lost, with a traceback on stderr."""
+    """An error raised by a callback is lost, with a traceback on stderr."""
 
     def waits(self, *args, **named):
         lock = type("Lock", (), {})()
@@ -374,7 +374,7 @@ def test_a_signal_amid_a_callback_comes_again(monkeypatch, ended_at):
 
 @pytest.mark.parametrize("at", ["SimExecutor.run", "main._fail", "main.flushed"])
 def test_a_second_signal_ends_a_command_in_a_line(at):
-    """Amid what the first has begun: results so far, a line of why, the last moments of the process."""
+    """Amid the work that the first began: results so far, a line of why, the last moments of the process."""
     code = f"""
 import signal, sys, time, umm.cli
 import umm.cli.main as main

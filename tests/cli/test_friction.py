@@ -1,4 +1,4 @@
-"""What tripped people: mistakes told in one line, pipes that end early, completion, the keys of JSON."""
+"""Traps for users: mistakes shown in one line, pipes that end early, completion, the keys of JSON."""
 
 import os
 import re

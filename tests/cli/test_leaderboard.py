@@ -1,4 +1,4 @@
-"""What a search prints: whole words, the front, its knee, what ties and of what the best is proven to be."""
+"""The output of a search: whole words, the front, its knee, ties, and the space of the proof."""
 
 import re
 from itertools import pairwise

@@ -45,7 +45,7 @@ LARGE = (
 
 @pytest.fixture
 def small_limits(monkeypatch):
-    """Limits of a fiftieth, so that they end what these small questions begin."""
+    """Limits of a fiftieth, so that they end the work of these small questions."""
     from umm.space.search import descent, effort
     from umm.space.what_if import advice
 

@@ -1,4 +1,4 @@
-"""run and compare tell first what they will take of this host, refuse what cannot fit, and scale down."""
+"""run and compare state first their needs on this host, refuse sizes that cannot fit, and scale down."""
 
 import pytest
 from command import good, record, umm

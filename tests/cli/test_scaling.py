@@ -15,7 +15,7 @@ SMALL = ["--machine", "dgx-h100x4", "-m", "2K", "-n", "2K", "-k", "2K", "--dtype
 
 
 def test_twice_the_ranks_of_a_multiply_without_communication_cost_the_same_device_time():
-    """B is everywhere: half of A's rows each, so two GPU-hours buy what one did, but for starts and waves."""
+    """B is everywhere: half of A's rows each, so two GPU-hours buy what one did."""
     result = record("simulate", "--machine", "h100-8", "--ranks", "8,4", "--price", "3.60", *SMALL[2:],
                    "--a", "row", "--b", "row@4", "--c", "row")["scaling"]  # fmt: skip
     eight, four = result["rows"]
@@ -75,7 +75,7 @@ def test_a_sweep_ends_with_the_fastest_of_each_number(tmp_path):
 
 
 def test_a_comparison_ended_early_names_what_it_has_not_simulated(monkeypatch):
-    """Ctrl-C after the first scheme of 16 ranks: its row is shown, and what is missing is named."""
+    """Ctrl-C after the first scheme of 16 ranks: its row is shown, and the missing ones are named."""
     full = module.peers
 
     def interrupted(*args, ranks, **kwargs):

@@ -73,7 +73,7 @@ def test_a_search_takes_settings_as_an_axis_too():
 
 
 def test_lines_of_several_settings_stay_within_80_columns():
-    """They are too wide for a table: what is set and the layouts lie below the numbers."""
+    """They are too wide for a table: settings and layouts lie below the numbers."""
     asked = [
         "-m",
         "64,8K",

@@ -1,4 +1,4 @@
-"""Closed and broken streams: what the command does is done, and its exit code says so."""
+"""Closed and broken streams: the command's work is done, and its exit code says so."""
 
 import subprocess
 import sys
@@ -25,7 +25,7 @@ def shell(line):
     ],
 )
 def test_a_stream_that_is_closed_or_full_is_no_traceback(tmp_path, streams, code):
-    """A closed stdout is /dev/null; what another file then gets is not printed into."""
+    """A closed stdout is /dev/null; a file that gets its number later is not printed into."""
     out = tmp_path / "schedule.json"
     done = shell(f"'{UMM}' simulate -m 8 -n 8 -k 8 --ranks 2 --save-schedule '{out}' {streams}")
     assert done.returncode == code, done.stderr

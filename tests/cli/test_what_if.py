@@ -1,4 +1,4 @@
-"""umm what-if: what is printed, the keys of its JSON, its pages, and what it refuses."""
+"""umm what-if: its output, the keys of its JSON, its pages, and its refusals."""
 
 import re
 
@@ -18,7 +18,7 @@ def test_the_choice_what_moves_it_and_where_it_flips_are_told():
 
 
 def test_another_choice_names_whatever_differs_from_the_best():
-    """Of one layout and stationary matrix only what gets fetch differs: slices where links are slow."""
+    """Of one layout and stationary matrix only the size of gets differs: slices where links are slow."""
     asked = ["--machine", "cpu-hdr", "--nodes", 4, "--dtype", "f64", *("-m", "8K", "-n", "8K", "-k", "8K")]
     asked = ["what-if", *asked, "--a", "2d", "--b", "2d", "--c", "2d", "--stationary", "C", "--reach", 4]
     result = record(*asked)
@@ -61,7 +61,7 @@ def test_a_map_prints_one_line_for_neighbours_that_do_not_differ():
 
 
 def test_layouts_of_a_chain_hold_as_many_layers_as_are_said():
-    """Of 24 layers with Adam's states the choice and what it holds are those of the search, 46.6 MiB."""
+    """Of 24 layers with Adam's states the choice and its memory are those of the search, 46.6 MiB."""
     asked = ["--chain", "mlp", "--hidden", 256, "--ffn", 512, "--tokens", 512, "--ranks", 4, "--backward"]
     asked += ["--layers", 24, "--optimizer", "adam", "--choices", "row,col", "--memory", "60MiB"]
     result, best = record("what-if", *asked, "--reach", 2)["choice"], record("search", *asked)["top"][0]

@@ -1,4 +1,4 @@
-"""What every algorithm must do on every executor of data; a test class for an executor inherits this."""
+"""The duties of every algorithm on every executor of data; a test class for an executor inherits this."""
 
 from collections.abc import Callable
 from functools import cache
@@ -112,7 +112,7 @@ class AlgorithmConformance:
     @pytest.fixture(scope="class")
     @classmethod
     def executor(cls) -> Callable[..., Executor]:
-        """What makes an executor, taking its options; ``replica`` is one of them."""
+        """A function that makes an executor, taking its options; ``replica`` is one of them."""
         raise NotImplementedError
 
     @pytest.mark.parametrize("name", algorithms())

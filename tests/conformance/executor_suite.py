@@ -1,4 +1,4 @@
-"""What every executor of data must do; a test class for one inherits this and says how to make it."""
+"""The duties of every executor of data; a test class for one inherits this and says how to make it."""
 
 from collections.abc import Callable
 
@@ -50,7 +50,7 @@ class ExecutorConformance:
     @pytest.fixture(scope="class")
     @classmethod
     def executor(cls) -> Callable[..., Executor]:
-        """What makes an executor, taking its options; ``replica`` is one of them."""
+        """A function that makes an executor, taking its options; ``replica`` is one of them."""
         raise NotImplementedError
 
     @laws
@@ -144,7 +144,7 @@ class ExecutorConformance:
         assert np.array_equal(result, a @ b)
 
     def test_all_replicas_of_a_result_can_be_had(self, executor):
-        """After a reduce alone each of the two others keeps what it has added up of its own."""
+        """After a reduce alone each of the two others keeps its own partial sum."""
         problem = umm.Problem(m=6, n=5, k=9, a="col@3", b="row@3", c="row@3", ranks=3, dtype="float64")
         a, b = integer_operands(problem)
         schedule = umm.schedule(problem, MACHINE, stationary="C", final="reduce")

@@ -167,7 +167,7 @@ class Cublas:
 
 
 class RawModule:
-    """cupy.RawModule: kernels known by what their names say."""
+    """cupy.RawModule: kernels known by their names."""
 
     def __init__(self, code, options):
         self.code = code
@@ -286,7 +286,7 @@ def as_fake(result):
 
 
 def modules(devices):
-    """What stands in sys.modules for CuPy with so many GPUs."""
+    """The entries of sys.modules that stand for CuPy with so many GPUs."""
     cupy, cuda, libs = ModuleType("cupy"), ModuleType("cupy.cuda"), ModuleType("cupy_backends.cuda.libs")
     cuda.runtime, cuda.Stream, cuda.Event = Runtime(devices), Handle, Handle
     cuda.UnownedMemory, cuda.MemoryPointer = UnownedMemory, MemoryPointer

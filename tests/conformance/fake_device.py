@@ -35,7 +35,7 @@ class FakeEvent:
 
 
 class FakeWorld:
-    """What the GPUs of all processes share: memory, one clock, and who does what next."""
+    """The state that GPUs of all processes share: memory, one clock, and the order of events."""
 
     def __init__(self, seed=0, eager=0.5, fail_on_deadlock=True):
         self.random = Random(seed)
@@ -205,7 +205,7 @@ class FakeDevice:
         self.world.queue(stream, start, finish)
 
     def map(self, mapped, reads, target, stream):
-        """What it works on in place is read at its start, all else at its finish."""
+        """Operands in place are read at its start, all others at its finish."""
         assert stream.device is self
         previous = []
 

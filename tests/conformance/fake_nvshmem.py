@@ -16,7 +16,7 @@ GRACE = 0.2  # seconds in which the other ranks may fail for the same reason
 
 
 class FakeRanks:
-    """The threads of one job; what is gathered and broadcast goes through shared lists."""
+    """The threads of one job; gathered and broadcast values go through shared lists."""
 
     def __init__(self, job, rank):
         self.job, self.rank, self.size = job, rank, job.size

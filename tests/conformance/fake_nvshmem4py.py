@@ -128,7 +128,7 @@ class CoreDevice:
 
 
 def modules(status=2):
-    """What stands in sys.modules for NVSHMEM4Py and CUDA's bindings; ``bindings`` is set for each rank."""
+    """The entries of sys.modules for NVSHMEM4Py and CUDA's bindings; ``bindings`` is set for each rank."""
     nvshmem, cuda, cuda_core = ModuleType("nvshmem"), ModuleType("cuda"), ModuleType("cuda.core")
     nvshmem.core, cuda_core.Device = Core(status), CoreDevice
     cuda_bindings = ModuleType("cuda.bindings")
@@ -144,6 +144,6 @@ def modules(status=2):
 
 
 def shared_parts(job):
-    """Give a job what its ranks' bindings share."""
+    """Give a job the parts that its ranks' bindings share."""
     job.parts, job.parts_lock = {}, Lock()
     return job

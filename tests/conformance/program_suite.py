@@ -1,4 +1,4 @@
-"""What every executor of data must do with any program: rings, chains, random actions."""
+"""The duties of every executor of data with any program: rings, chains, random actions."""
 
 from dataclasses import replace
 

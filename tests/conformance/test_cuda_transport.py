@@ -1,4 +1,4 @@
-"""The CUDA transport over GPUs that are NumPy underneath: the conformance suite, and what is its own."""
+"""The CUDA transport over GPUs that are NumPy underneath: the conformance suite and tests of its own."""
 
 import os
 from concurrent.futures import ThreadPoolExecutor

@@ -41,7 +41,7 @@ def placed(device, array, dtype, room=3):
 
 
 def values(device, region):
-    """What a region holds, and whether the columns beside it are still zero."""
+    """The values of a region, and whether the columns beside it are still zero."""
     full = region._replace(cols=region.stride)
     array = np.empty(full[1:3], region.dtype)
     device.download(full, array)
@@ -90,7 +90,7 @@ def check_map(device, done, dtype, room):
 @pytest.mark.parametrize("dtype", TYPES)
 @pytest.mark.parametrize("name", PLAIN)
 def test_every_function_gives_the_same_for_arrays_of_cupy(device, name, dtype):
-    """None asks for what CuPy lacks, or mixes in an array of NumPy."""
+    """None asks for a function that CuPy lacks, or mixes in an array of NumPy."""
     done = mapped(name)
     check_map(device, done._replace(function=replace(done.function, name=f"own_{name}")), dtype, 3)
 

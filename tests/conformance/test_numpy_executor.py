@@ -1,4 +1,4 @@
-"""The NumPy executor: the conformance suite in row order and in random order, and what is its own."""
+"""The NumPy executor: the conformance suite in row order and in random order, and tests of its own."""
 
 from functools import partial
 

@@ -1,4 +1,4 @@
-"""The NumPy transport: the conformance suite with a thread for each rank, and what is refused."""
+"""The NumPy transport: the conformance suite with a thread for each rank, and refusals."""
 
 from concurrent.futures import ThreadPoolExecutor
 from threading import BrokenBarrierError

@@ -103,7 +103,7 @@ def transport(shared=True):
 
 @pytest.fixture
 def start(monkeypatch, modules):
-    """What starts NVSHMEM in a process where it has not been started, ending with a status."""
+    """A function that starts NVSHMEM in a process where it has not been started, ending with a status."""
     at_exit = []
     monkeypatch.setattr("umm_hw.nvshmem.library._JOINED", [])
     monkeypatch.setattr("umm_hw.nvshmem.library.atexit.register", at_exit.append)

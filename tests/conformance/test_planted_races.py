@@ -67,7 +67,7 @@ def is_wrong(schedule, seed):
 
 
 def planted(name):
-    """Every schedule with one dependency taken away so that something races, and what was taken."""
+    """Every schedule with one dependency taken away so that something races, and that dependency."""
     schedule = made(name)
     for action in range(len(schedule)):
         for dependency in schedule.after_of(action).tolist():

@@ -1,4 +1,4 @@
-"""What every transport must do: table 1's nine primitives equal a NumPy reference on random layouts.
+"""The duties of every transport: table 1's nine primitives equal a NumPy reference on random layouts.
 
 The programs run once on every rank, wherever a transport has its ranks; they are functions of a module, and
 their arguments plain values, so that they can be sent to other processes.
@@ -128,7 +128,7 @@ def passed_on(transport):
 
 
 def held(transport, block):
-    """What a block of memory holds, as an array of the host's."""
+    """The content of a block of memory, as an array of the host's."""
     into = np.empty((block.rows, block.cols), block.dtype)
     transport.get(block, into)
     return into
@@ -164,7 +164,7 @@ class TransportConformance:
     @pytest.fixture(scope="class")
     @classmethod
     def run_ranks(cls) -> Callable[[int, Callable[[Transport], Any]], list[Any]]:
-        """What runs a program on p ranks and returns what it returned on each."""
+        """A function that runs a program on p ranks and returns the result of each."""
         raise NotImplementedError
 
     @every_factor

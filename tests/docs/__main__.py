@@ -1,4 +1,4 @@
-"""``python -m tests.docs [PAGE …]``: write into the pages what their commands print now.
+"""``python -m tests.docs [PAGE …]``: write the current output of commands into the pages.
 
 Where lines are left out by ``…`` nothing is written; these are printed, to be mended by hand.
 """

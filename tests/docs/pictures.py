@@ -1,4 +1,4 @@
-"""``python -m tests.docs.pictures``: draws the pictures of the README and the docs from what umm computes."""
+"""``python -m tests.docs.pictures``: draws the pictures of the README and the docs by umm."""
 
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""The samples of the pages: fenced blocks, and what a command must print to agree with what is shown."""
+"""The samples of the pages: fenced blocks, and how a command's output agrees with the page."""
 
 import os
 import re
@@ -88,7 +88,7 @@ class Performed:
 
     @property
     def right(self):
-        """Whether it did what is shown; commands of a shell block show nothing, but must end well."""
+        """Whether its output is the shown one; commands of a shell block show nothing, but must end well."""
         if self.sample.language == "sh":
             return self.code == 0
         return agrees(self.command, self.shown, self.printed)
@@ -136,7 +136,7 @@ def performed(page, folder):
 
 
 def agrees(command, shown, printed):
-    """Whether a command printed what is shown; ``…`` alone on a line stands for anything.
+    """Whether a command's output agrees with the page; ``…`` alone on a line stands for anything.
 
     Numbers that are measured, which differ each time, are not compared; nothing is if nothing is shown.
     """

@@ -1,4 +1,4 @@
-"""The pictures of the README and the docs are of what umm computes now."""
+"""The pictures of the README and the docs are those that umm draws now."""
 
 import pytest
 from docs.pictures import IMAGES, PICTURES

@@ -1,4 +1,4 @@
-"""Every sample of the README and the docs does what it shows; what is not run says why on its page."""
+"""Every sample of the README and the docs does as shown; one that is not run says why on its page."""
 
 import doctest
 
@@ -14,7 +14,7 @@ def with_samples(*languages):
 
 @pytest.mark.parametrize("page", with_samples("console", "sh"))
 def test_commands_print_what_is_shown(page, tmp_path):
-    """``python -m tests.docs`` writes into the pages what is printed now."""
+    """``python -m tests.docs`` writes the current output into the pages."""
     wrong = [str(x) for x in performed(page, tmp_path) if not x.right]
     assert not wrong, "\n".join(wrong)
 

@@ -11,7 +11,7 @@ FETCHED = {("script", "src"), ("img", "src"), ("link", "href"), ("iframe", "src"
 
 
 class Page(HTMLParser):
-    """The links of a page, what it fetches, and the places that can be linked to."""
+    """The links of a page, its requests, and the places that can be linked to."""
 
     def __init__(self, path):
         super().__init__()
@@ -34,7 +34,7 @@ def page(path):
 
 
 def wrong(path):
-    """What of a page's links and of what it fetches is not there."""
+    """The links and requests of a page that lead nowhere."""
     for link in page(path).links + page(path).fetched:
         parts = urlsplit(link)
         if parts.scheme or parts.netloc:

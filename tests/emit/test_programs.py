@@ -14,7 +14,7 @@ from umm.errors import InputError, LayoutError
 
 
 def constants(path):
-    """What a program assigns in one line, by name."""
+    """The values that a program assigns in one line, by name."""
     return dict(re.findall(r"^([A-Z_]+) = (.+?)(?:  #.*)?$", path.read_text(), re.MULTILINE))
 
 

@@ -1,4 +1,4 @@
-"""The ledger: it is what the code finds, its numbers say where they stand, a run goes on where it stopped."""
+"""The ledger: it equals the code's result, its numbers have their places, a run goes on where it stopped."""
 
 from dataclasses import dataclass
 

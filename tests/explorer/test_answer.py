@@ -1,4 +1,4 @@
-"""What the page shows for a state: all parts of every tab, sound figures, a line where there is no answer."""
+"""The page for a state: all parts of every tab, sound figures, a line where there is no answer."""
 
 import json
 import shlex
@@ -36,12 +36,12 @@ def view_of(state, files=None, **more):
 
 
 def known(sure):
-    """Do here what the process behind the page does of a range, or of the number that decides."""
+    """Do the work of the process behind the page here, for a range or the number that decides."""
     look_sure(sure.take, *sure.asked()[1:])
 
 
 def looked_through(view):
-    """Do here what the process behind the page does; return the stages that it went through."""
+    """Do the work of the process behind the page here; return the stages that it went through."""
     priced, stages = view.priced, []
 
     def send(message):
@@ -54,7 +54,7 @@ def looked_through(view):
 
 
 def grown(view):
-    """Do here what the process behind the page does once the points are proven."""
+    """Do the work of the process behind the page here, once the points are proven."""
     grow(view.growing.take, *view.growing.asked()[1:])
     view.growing.done = True
     return view.growing
@@ -176,7 +176,7 @@ def test_replicas_are_followed_over_larger_m_once_the_points_are_proven():
 
 
 def test_numbers_of_ranks_and_nodes_are_searched_one_by_one_beside_each_other():
-    """Each row is what a search of that number finds; a number that cannot be has a line."""
+    """Each row equals a search of that number; an impossible number has a line."""
     for asked, over, counts in (
         ({"over": "ranks", "counts": "1,2,4", "price": 3.6}, "ranks", (1, 2, 4)),
         ({"machine": "dgx-h100x4", "counts": "1,2,4000000"}, "nodes", ()),
@@ -252,7 +252,7 @@ def test_a_makespan_gets_the_range_of_the_machine_s_numbers():
 
 
 def test_the_page_says_where_the_rest_of_the_peak_goes():
-    """2048 cubed on eight H100: 40 % of peak, and what the other 60 % are."""
+    """2048 cubed on eight H100: 40 % of peak, and the causes of the other 60 %."""
     view = view_of(State(machine="h100-8", m=2048, n=2048, k=2048))
     shown = answer.words(view, {}, {})
     assert shown["fact-of-peak.children"] == "40 %"
@@ -331,7 +331,7 @@ ASSUMED = "machine=pvc-12-planes&m=8192&n=12288&k=12288&a=col@12&b=2d&c=2d&dtype
 
 
 def test_the_assumed_number_that_decides_is_named_as_by_the_command():
-    """Not before the search has found what the point is held against."""
+    """Not before the search has found the point's reference."""
     view = view_of(read(f"?{ASSUMED}")[0])
     assert answer.assumed(view) == ""
     view.priced.front = search(view.case.space, view.point.machine, top=1).frontier

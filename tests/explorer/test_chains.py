@@ -1,4 +1,4 @@
-"""The page with a chain in place of one multiply: its search, its tabs, and what it says of bad input."""
+"""The page with a chain in place of one multiply: its search, its tabs, and its answers to bad input."""
 
 import base64
 import json
@@ -287,7 +287,7 @@ def test_random_addresses_are_answered(behind):
 
 @pytest.fixture
 def opened(monkeypatch):
-    """Return what ``umm explore`` prints; the server ends at once."""
+    """Return the output of ``umm explore``; the server ends at once."""
     monkeypatch.setattr("werkzeug.serving.BaseWSGIServer.serve_forever", lambda *_: None)
 
     def run(*args):
@@ -454,7 +454,7 @@ def client():
 
 @pytest.fixture
 def asked(client):
-    """Return what a callback of the page answers a browser: outputs by ``id.property``."""
+    """Return a callback's answer to a browser: outputs by ``id.property``."""
 
     def ask(output, takes, **given):
         known = client.get("/_dash-dependencies", headers=LOCAL).json

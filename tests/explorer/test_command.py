@@ -1,4 +1,4 @@
-"""``umm explore``: the address that it opens, and what it refuses."""
+"""``umm explore``: the address that it opens, and its refusals."""
 
 import pytest
 from click.testing import CliRunner
@@ -9,7 +9,7 @@ from umm.explorer.state import State
 
 @pytest.fixture
 def opened(monkeypatch):
-    """Return what ``umm explore`` prints; the server ends at once."""
+    """Return the output of ``umm explore``; the server ends at once."""
     monkeypatch.setattr("werkzeug.serving.BaseWSGIServer.serve_forever", lambda *_: None)
 
     def run(*args, env=None):
@@ -19,7 +19,7 @@ def opened(monkeypatch):
 
 
 def test_a_preset_a_file_and_a_variable_are_in_the_address(opened, tmp_path):
-    """Wherever a value comes from, the page begins with it; the sizes of a preset are below what is typed."""
+    """Wherever a value comes from, the page begins with it; the sizes of a preset are below typed ones."""
     result = opened("--machine", "h100-8", "--preset", "mlp2", "-m", "1K", "--b", "col@2", "--dtype", "bf16")
     assert result.stdout.strip().partition("/?")[2] == ("m=1024&n=12288&k=49152&dtype=bfloat16&b=col%402")
     path = tmp_path / "mine.toml"

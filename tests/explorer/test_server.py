@@ -1,4 +1,4 @@
-"""The page's server: what it answers, what it refuses, and that no upload brings it down."""
+"""The page's server: its answers, its refusals, and that no upload brings it down."""
 
 import base64
 import json
@@ -183,7 +183,7 @@ def test_tiles_that_no_page_draws_are_refused_soon(client):
 
 
 def test_what_is_found_behind_the_page_comes_after_it(client):
-    """First all that is shown, then, with what is known already, only what has been found meanwhile."""
+    """First all that is shown, then, with the known values already, only results found meanwhile."""
     about = {"query": "?ranks=2&m=512&n=512&k=512&tab=schedule", "viewer": "me", "theme": "light"}
 
     def told(**more):
@@ -205,7 +205,7 @@ def test_what_is_found_behind_the_page_comes_after_it(client):
 
 
 def test_figures_are_sent_as_the_bytes_of_their_numbers():
-    """What plotly.js has no bytes for comes as a list, NaN in one as null."""
+    """Values that plotly.js has no bytes for come as a list, NaN in one as null."""
 
     def sent(values):
         return json.loads(as_json({"x": values}))["x"]

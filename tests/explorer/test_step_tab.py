@@ -1,4 +1,4 @@
-"""The page's training step: what its text means, its memory over time, and what it refuses."""
+"""The page's training step: its text, its memory over time, and its refusals."""
 
 import pytest
 

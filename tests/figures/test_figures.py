@@ -1,4 +1,4 @@
-"""Figures and the page: what they show, and that nothing leaves the machine."""
+"""Figures and the page: their content, and that nothing leaves the machine."""
 
 import html
 import json
@@ -39,12 +39,12 @@ def named(figure):
 
 
 def said(figure, kind):
-    """What stands beside the pointer at the bars of a kind."""
+    """The text beside the pointer at the bars of a kind."""
     return next(trace for trace in figure.data if trace.legendgroup == kind and not trace.name)
 
 
 def test_the_timeline_has_one_path_per_kind():
-    """Two gets: four corners each, a gap between the lanes; start, middle and end say what they are."""
+    """Two gets: four corners each, a gap between the lanes; start, middle and end name them."""
     figure = timeline(two_ranks())
     assert set(named(figure)) == {"gemm", "get", "reduce", "critical path"}
     get = named(figure)["get"]

@@ -1,4 +1,4 @@
-"""What a notebook shows of results: a verdict, a figure, its data; and plain results print in one line."""
+"""A notebook's view of results: a verdict, a figure, its data; and plain results print in one line."""
 
 from functools import cache
 

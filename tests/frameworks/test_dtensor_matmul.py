@@ -94,7 +94,7 @@ def drawn(seed, count):
 
 
 def issued(transitions):
-    """The collectives of some redistributions; what narrows needs none."""
+    """The collectives of some redistributions; narrowing needs none."""
     kinds = [(x.now.partition("(")[0], x.then.partition("(")[0]) for x in transitions]
     return Counter(COLLECTIVE[kind] for kind in kinds if kind[0] != "Replicate")
 
@@ -128,7 +128,7 @@ def test_ways_collectives_and_local_shapes_are_those_of_dtensor(chosen):
 
 
 def _counts(comm):
-    """The collectives that were issued, by what they do."""
+    """The collectives that were issued, by kind."""
     result = Counter()
     for op, count in comm.get_comm_counts().items():
         kind = next(x for x in ("all_gather", "all_reduce", "reduce_scatter") if x in str(op))

@@ -1,4 +1,4 @@
-"""Real DTensors multiplied, updated and chosen for by umm: programs of four processes, by what they print."""
+"""Real DTensors multiplied, updated and chosen for by umm: programs of four processes, by their output."""
 
 import os
 import subprocess

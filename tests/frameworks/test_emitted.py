@@ -26,7 +26,7 @@ print(json.dumps({x: spans(x) for x in "ABC"}))
 
 
 def ran(*command):
-    """What a program prints; its errors if it fails."""
+    """The output of a program; its errors if it fails."""
     done = subprocess.run([sys.executable, *map(str, command)], capture_output=True, text=True, timeout=250)
     assert done.returncode == 0, done.stderr[-2000:]
     return done.stdout
@@ -53,7 +53,7 @@ def test_a_jax_program_gives_the_right_product_in_the_layouts_asked_for(name, tm
 
 @pytest.mark.parametrize("target", ["torch", "jax"])
 def test_a_check_in_bfloat16_refuses_a_product_of_zeros(target, tmp_path):
-    """However long k is, what is allowed is a share of the largest element."""
+    """However long k is, the allowed difference is a share of the largest element."""
     problem = umm.Problem(m=8, n=8, k=16384, a="row", b="row", c="row", ranks=4, dtype="bfloat16")
     right = emit(target, problem, "h100-8", "B", {}, "")
     zeros = right.replace('    if "--check" in', '    c = 0 * c\n    if "--check" in')

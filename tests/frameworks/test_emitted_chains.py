@@ -14,7 +14,7 @@ pytest.importorskip("jax", reason="jax is not installed; make test-frameworks ha
 
 
 def ran(path):
-    """What a program prints with --check; its errors if it fails."""
+    """The output of a program with --check; its errors if it fails."""
     done = subprocess.run([sys.executable, path, "--check"], capture_output=True, text=True, timeout=280)
     assert done.returncode == 0, done.stderr[-2000:]
     return done.stdout

@@ -1,4 +1,4 @@
-"""vLLM's, SGLang's, torchtitan's and Megatron-LM's own parsers take what ``--emit`` prints."""
+"""vLLM's, SGLang's, torchtitan's and Megatron-LM's own parsers take the lines of ``--emit``."""
 
 import json
 import shlex

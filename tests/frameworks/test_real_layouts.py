@@ -1,4 +1,4 @@
-"""Layouts against the real torch and JAX: what each rank holds, uneven sizes included, and there and back."""
+"""Layouts against the real torch and JAX: each rank's piece, uneven sizes included, and there and back."""
 
 import os
 from math import prod

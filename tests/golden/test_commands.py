@@ -1,5 +1,5 @@
 # ruff: noqa: E501
-"""What forty commands print and save is what it was: text and ``--json`` of multiplies and chains.
+"""The output and files of forty commands stay as they were: text and ``--json`` of multiplies and chains.
 
 ``UMM_GOLDEN=write python -m pytest tests/golden/test_commands.py`` writes the files anew; read what changed.
 """
@@ -72,7 +72,7 @@ TIMES = re.compile(r"(best|mean|spread|median|±|error)[^\n]*")
 
 
 def told(name, args):
-    """What a command prints, with floats to nine digits and what is measured left out."""
+    """The output of a command, with floats to nine digits and without measured values."""
     result = umm(*args.split())
     text = result.stdout if result.exit_code == 0 else result.output
     text = text.replace(str(HERE), "HERE").replace(str(ROOT), "ROOT")

@@ -1,4 +1,4 @@
-"""An einsum in text: its chain computes what NumPy does, and mistakes are refused in a line."""
+"""An einsum in text: its chain computes NumPy's result, and mistakes are refused in a line."""
 
 import numpy as np
 import pytest

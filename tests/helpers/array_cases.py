@@ -117,7 +117,7 @@ def window(rng, size):
 
 
 def run(comm, rng):
-    """Multiply one random case; return None, or what was wrong on this rank."""
+    """Multiply one random case; return None, or the fault on this rank."""
     name = str(rng.choice(DTYPES, p=[0.4, 0.2, 0.08, 0.06, 0.1, 0.04, 0.08, 0.04]))
     dtype = dtype_of(name)
     out = np.dtype("float32") if name in ("float16", "bfloat16") and rng.random() < 0.6 else dtype

@@ -1,4 +1,4 @@
-"""What happens to matrices that ranks hold already, one story after another on four ranks; run by mpiexec.
+"""Stories of matrices that ranks hold already, one after another on four ranks; run by mpiexec.
 
 Rank 0 prints a JSON object: for each story what came out, or the error that every rank has raised.
 """
@@ -71,7 +71,7 @@ def in_flight():
 
 
 def planned():
-    """Peak of NumPy's memory and of what is shared, in bytes, beside what the plan says."""
+    """Peak of NumPy's memory and of shared memory, in bytes, beside the plan's."""
     n = 1024
     a, b, c = (wrapped(text, np.ones((n, n))) for text in ("row", "cyclic:32x32:2x2", "col"))
     plan = umm.plan(a, b, c, machine="h100-8", memory="6MiB")

@@ -1,4 +1,4 @@
-"""The work of Python counted in calls: what a test says of speed holds on every host."""
+"""The work of Python counted in calls: a test of speed that holds on every host."""
 
 import sys
 from contextlib import contextmanager

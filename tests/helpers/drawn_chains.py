@@ -52,7 +52,7 @@ class Drawing:
         return self.new(shape or self.draw(st.tuples(SIZES, SIZES)), "input")
 
     def target(self, shape, *reads):
-        """What a statement writes: something new, or what was written before and is not read."""
+        """A statement's target: a new tensor, or a written one that is not read."""
         choices = [x for x in sorted(self.written) if self.shape(x) == shape and x not in reads]
         if choices and self.draw(st.booleans()):
             return self.draw(st.sampled_from(choices))
@@ -124,7 +124,7 @@ class Drawing:
         self.written.add(statement.out)
 
     def outline(self):
-        """What was drawn; the last result goes out, and some of the others."""
+        """The drawn chain; the last result goes out, and some of the others."""
         tensors = []
         for name, x in self.tensors.items():
             last = name == self.statements[-1].out

@@ -147,7 +147,7 @@ def assert_case(seed, nodes):
 
 
 def assert_on_processes(seed, nodes, mpi):
-    """Draw a chain and a way for four ranks in two nodes; processes compute what the reference does."""
+    """Draw a chain and a way for four ranks in two nodes; processes compute the reference's result."""
     draw = random.Random(seed)
     chain = drawn_chain(draw, 4)
     movement, stationary = drawn_movement(draw, chain), draw.choice("ABC")

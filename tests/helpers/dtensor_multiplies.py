@@ -1,4 +1,4 @@
-"""DTensors multiplied by umm on four processes over gloo; prints what was right, or raises."""
+"""DTensors multiplied by umm on four processes over gloo; prints the right cases, or raises."""
 
 import itertools
 

@@ -10,7 +10,7 @@ MESHES = st.sampled_from([(1,), (2,), (3,), (6,), (2, 2), (2, 3), (3, 2), (4, 2)
 
 
 def chunks(indices, parts):
-    """What torch.chunk makes of a list: parts as long as the first, then a shorter one, then empty ones."""
+    """The pieces of torch.chunk of a list: parts as long as the first, a shorter one, then empty ones."""
     length = -(-len(indices) // parts)
     return [indices[i * length : (i + 1) * length] for i in range(parts)]
 

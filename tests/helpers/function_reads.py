@@ -32,7 +32,7 @@ def shape_of(letters, rows, cols):
 
 
 def operands(name, dtype="float64", seed=0):
-    """Random reads of a function on 6 x 8; what stands under a root is positive."""
+    """Random reads of a function on 6 x 8; values under a root are positive."""
     random = np.random.default_rng(seed)
     drawn = [random.standard_normal(shape_of(x, ROWS, COLS)) for x in function(name).operands[1:]]
     if name in ("normalise", "rstd", "rms_rstd"):

@@ -44,7 +44,7 @@ def conflicts(schedule):
 
 
 def touches(schedule):
-    """What each action touches: (action, how, buffer, rank and slot, rows, columns)."""
+    """The accesses of each action: (action, how, buffer, rank and slot, rows, columns)."""
     details, buffers = schedule.details, schedule.buffers
     for action in range(len(schedule)):
         for operand in range(details.operands):
@@ -120,7 +120,7 @@ def without(schedule, action, dependency):
 
 
 def needed(schedule):
-    """Every dependency that no other of its action implies, as (action, what it waits for)."""
+    """Every dependency that no other of its action implies, as (action, the one it waits for)."""
     before = ancestors(schedule)
     for action in range(len(schedule)):
         waits = schedule.after_of(action).tolist()

@@ -131,7 +131,7 @@ def faster_kernels_are_never_slower(rng):
 
 
 def the_best_is_no_slower_than_schemes(rng):
-    """Schemes that people use are points of the space, but those that change what a chain does."""
+    """Schemes in use are points of the space, but those that change the chain."""
     flags = _searched(rng)
     if "--choices" in flags:
         flags = flags[: flags.index("--choices")]

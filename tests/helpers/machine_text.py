@@ -1,4 +1,4 @@
-"""A small machine file for tests, and what they ask of it."""
+"""A small machine file for tests, and questions to it."""
 
 from pathlib import Path
 

@@ -53,7 +53,7 @@ def starve(transport, arrays, free, operands=None):
 
 
 def clock_offset(transport):
-    """What a rank on another host would measure; here the truth is 0."""
+    """The offset that a rank on another host would measure; here the truth is 0."""
     from umm_hw.mpi.clock import offset_to_first
 
     return offset_to_first(transport.comm, same_clock=False)

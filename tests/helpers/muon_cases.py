@@ -41,7 +41,7 @@ def random_plan(rng, ranks):
 
 
 def case(comm, rng):
-    """Whether a random update is right on this rank, and what it was."""
+    """Whether a random update is right on this rank, and its name."""
     ranks, rank = comm.size, comm.rank
     plan, dtype = random_plan(rng, ranks), str(rng.choice(["float64", "float32", "float16", "bfloat16"]))
     listed, memory = bool(rng.random() < 0.3), int(rng.choice([1, 400, 2**28]))

@@ -1,4 +1,4 @@
-"""Files of umm changed at random, and what a file says, so that one that was taken can be held against it."""
+"""Files of umm changed at random, and their content, so that an accepted one can be compared with it."""
 
 import json
 
@@ -33,7 +33,7 @@ def inner(data, path):
 
 
 def changed(text, places, random):
-    """What the text holds with one or two changes: a value replaced, nudged, dropped, added or exchanged."""
+    """The content of the text with one or two changes: a value replaced, nudged, dropped or swapped."""
     data = json.loads(text)
     for _ in range(random.choice((1, 1, 1, 2))):
         *above, key = random.choice(places)

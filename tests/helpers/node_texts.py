@@ -1,4 +1,4 @@
-"""What nvidia-smi and lstopo print of some nodes, in their form."""
+"""The output of nvidia-smi and lstopo on some nodes, in their form."""
 
 LEGEND = """
 Legend:

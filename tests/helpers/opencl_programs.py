@@ -1,4 +1,4 @@
-"""What processes of an OpenCL job do in the tests."""
+"""The work of processes of an OpenCL job in the tests."""
 
 import numpy as np
 
@@ -8,7 +8,7 @@ from umm_hw.transport import Block
 
 
 def racing_additions(transport, elements, times):
-    """Every rank adds 1 to the same elements of rank 0, again and again; return what rank 0 then has."""
+    """Every rank adds 1 to the same elements of rank 0, again and again; return the sum at rank 0."""
     joined = connect(transport)
     memory = SymmetricTransport(joined, blocks=2)
     kind = np.dtype(np.float32)

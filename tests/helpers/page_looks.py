@@ -1,4 +1,4 @@
-"""What tests wait for on the page."""
+"""Waits of tests for parts of the page."""
 
 import re
 
@@ -24,12 +24,12 @@ def opened(page, address, query=START):
 
 
 def answered(page):
-    """Wait until a page shows the answer for its address, which overrides what is chosen before."""
+    """Wait until a page shows the answer for its address, which overrides earlier choices."""
     page.wait_for_function("document.getElementById('as-command')?.textContent")
 
 
 def drawn(page, tab):
-    """Wait until a tab shows what it has to show: a figure, or what could be dropped in."""
+    """Wait until a tab shows its content: a figure, or the place to drop a file."""
     if tab == "measured":
         page.wait_for_selector("#measured-words")
         return

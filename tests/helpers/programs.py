@@ -65,7 +65,7 @@ def programs(most=24, signals=(False, True), **options):
 
 
 class Writer:
-    """A Builder, and what its temporaries hold."""
+    """A Builder, and the content of its temporaries."""
 
     def __init__(self, random, machine, functions, half, fences, comparable):
         self.random, self.functions = random, functions
@@ -121,7 +121,7 @@ class Writer:
     # Actions --------------------------------------------------------------------------------------
 
     def step(self):
-        """Write one action and what it needs, or try to."""
+        """Write one action and its prerequisites, or try to."""
         kind = self.random.choice(KINDS if self.fences else KINDS[:-2])
         rank, self.used = self.random.randrange(self.ranks), set()
         if kind == "barrier":
@@ -284,7 +284,7 @@ class Writer:
         return buffer.cut(rows, cols)
 
     def fill(self, into, tensor):
-        """Bring what belongs there, in pieces: each from a tile of any replica, or as zeros."""
+        """Move the piece's content there, in pieces: each from a tile of any replica, or as zeros."""
         if self.random.random() < 0.1:
             self.build.map("zero", into)
         else:
@@ -312,7 +312,7 @@ class Writer:
         return self.build.tensors.index(tensor)
 
     def how(self):
-        """A lane, a means and something to wait for, or what is usual."""
+        """A lane, a means and an action to wait for, or the usual ones."""
         result = {"after": self.earlier()}
         if self.random.random() < 0.2:
             result["lane"] = self.random.choice(("compute", "side"))

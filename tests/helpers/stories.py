@@ -17,7 +17,7 @@ def story(
     interference=None,
     means=(),
 ):
-    """A schedule from (lane, kind, after, what) rows; times in units of one second, 1 GB a unit.
+    """A schedule from (lane, kind, after, payload) rows; times in units of one second, 1 GB a unit.
 
     ``what`` is how long it takes, or of a transfer (source, destination, gigabytes), then what it waits
     (or takes, if it stays where it is), then its means. Every rank holds all of A, B and C.

@@ -9,7 +9,7 @@ from umm_hw.arrays.exchange import Seen
 
 
 class Board:
-    """What the threads share."""
+    """The values that threads share."""
 
     def __init__(self, size):
         self.size, self.barrier = size, Barrier(size, timeout=60)
@@ -77,7 +77,7 @@ class ThreadGroup:
 
 
 def on_threads(size, call):
-    """What a function of a group returns on each rank; the first error of any is raised."""
+    """The results of a function of a group on each rank; the first error of any is raised."""
     board, results, errors = Board(size), [None] * size, []
 
     def run(rank):

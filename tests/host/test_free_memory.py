@@ -1,4 +1,4 @@
-"""What a host has free: memory, and what its control group leaves of it."""
+"""A host's free memory: its own, and its control group's limit."""
 
 from umm.host import hardware as free_memory
 

@@ -23,7 +23,7 @@ def test_every_kernel_is_in_the_cubin(arch):
 
 
 def ptx(arch):
-    """What NVRTC makes of the source before it becomes machine code."""
+    """NVRTC's output for the source before it becomes machine code."""
     _, program = nvrtc.nvrtcCreateProgram(SOURCE.encode(), b"accumulate.cu", 0, [], [])
     options = [f"--gpu-architecture={arch}".encode(), *(option.encode() for option in OPTIONS)]
     (status,) = nvrtc.nvrtcCompileProgram(program, len(options), options)

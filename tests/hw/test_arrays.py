@@ -20,7 +20,7 @@ pytestmark = pytest.mark.mpi
 
 
 def launched(ranks, *command, code=0, **environment):
-    """What ranks print, and what they say of errors."""
+    """The output of ranks, and their errors."""
     set_ = {"OPENBLAS_NUM_THREADS": "1", "PYTHONPATH": str(HELPERS), **environment}
     done = subprocess.run(
         [find_mpiexec(), "-n", str(ranks), sys.executable, "-m", "mpi4py", *map(str, command)],
@@ -35,12 +35,12 @@ def launched(ranks, *command, code=0, **environment):
 
 @pytest.fixture(scope="module")
 def stories():
-    """What came of each story of array_stories.py, on four ranks."""
+    """The result of each story of array_stories.py, on four ranks."""
     return json.loads(launched(4, HELPERS / "array_stories.py")[0])
 
 
 def agreed(stories, name):
-    """What all ranks have found alike."""
+    """The results that all ranks share."""
     first = stories[name][0]
     assert all(story == first for story in stories[name]), stories[name]
     return first

@@ -1,4 +1,4 @@
-"""Calibration: what is written is a machine, every number has its source and uncertainty, and it predicts."""
+"""Calibration: it writes a machine, every number has its source and uncertainty, and it predicts."""
 
 import tomllib
 from dataclasses import replace
@@ -54,7 +54,7 @@ def found(devices=2, share=1.0, pace=1.0, lost=0.4):
 
 @pytest.fixture
 def quick(monkeypatch):
-    """Few and small measurements: what is tested is that they are made, not what comes out."""
+    """Few and small measurements: the test is that they are made, not their values."""
     monkeypatch.setattr(host, "GEMM_SIZES", dict.fromkeys(host.GEMM_SIZES, (16, 64)))
     monkeypatch.setattr(host, "SIZES", (2**14, 2**16, 2**18, 2**20))
     monkeypatch.setattr(host, "LARGE", (2**16, 2**18))
@@ -154,7 +154,7 @@ SHAPES = list(product((16, 32, 64, 128, 256, 1024), repeat=3))
 
 
 def law(m, n, k):
-    """100 Gflop/s less what it takes to pack A and B: half of that where n is 50."""
+    """100 Gflop/s less the time to pack A and B: half of that where n is 50."""
     return m * n * k * (2e-11 + 1e-9 / n)
 
 
@@ -204,7 +204,7 @@ def test_large_transfers_cost_gemms_what_they_drove_out_of_the_caches():
 @pytest.mark.parametrize("kind", ["get", "accumulate", "in", "local", "own in"])
 @pytest.mark.parametrize("ranks", [2, 3])
 def test_every_second_gemm_has_a_transfer_beside_it(kind, ranks):
-    """The others have none, and what is told of a run is how much later the gemms with one end."""
+    """The others have none, and a run reports how much later the gemms with one end."""
     schedule = gemms_beside(ranks, "float32", 512, kind)
     moves = np.isin(schedule.kind, (GET, ACCUMULATE))
     assert 2 * moves.sum() == (schedule.kind == GEMM).sum()
@@ -257,7 +257,7 @@ def test_the_file_of_before_is_kept_and_what_changed_is_said(quick, tmp_path):
 
 @pytest.mark.mpi
 def test_rounds_that_are_finished_are_kept_and_the_rest_measured_later(quick, tmp_path, monkeypatch):
-    """Ctrl-C in the second of three rounds; the same command then measures two, and drops what was kept."""
+    """Ctrl-C in the second of three rounds; the same command then measures two, and drops the kept file."""
     monkeypatch.setattr(host, "PASSES", 3)
     asked = ("machine", "calibrate", "--ranks", 2, "--dtype", "float32", "-o", tmp_path / "here.toml")
     add, rounds = host.Kept.add, []

@@ -1,4 +1,4 @@
-"""What the CuPy device calls exists in CuPy, where it is installed; no GPU is needed to look."""
+"""The calls of the CuPy device exist in CuPy, where it is installed; no GPU is needed to look."""
 
 import inspect
 import re

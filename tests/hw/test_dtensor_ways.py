@@ -45,7 +45,7 @@ def test_every_way_is_the_product(axes, batch, sizes, random):
 
 @given(st.sampled_from(AXES), st.data())
 def test_a_product_is_complete_where_a_sum_would_cost_a_move(axes, data):
-    """What DTensor completes stays as it is; a sum stays open only where A and B need no communication."""
+    """DTensor's complete results stay so; a sum stays open only where A and B need no communication."""
     uses = st.tuples(*[st.sampled_from([0, 1, "R"])] * len(axes))
     a, b = data.draw(uses), data.draw(uses)
     torchs = data.draw(st.tuples(*[st.sampled_from([0, 1, "R", "P"])] * len(axes)))
@@ -66,7 +66,7 @@ def test_a_curve_meets_its_points_and_never_falls(points):
 
 
 def moved(shapes, axes):
-    """Steps on a line of ranks: what is cut is gathered, a sum is scattered or added up."""
+    """Steps on a line of ranks: a cut is gathered, a sum is scattered or added up."""
 
     def steps(name, uses):
         now, then = {"A": (0, uses[0]), "B": (0, uses[0]), "C": (uses[0], 0)}[name]

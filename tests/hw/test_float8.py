@@ -1,4 +1,4 @@
-"""8-bit factors: scales that travel with what moves, and products that do not depend on the layout."""
+"""8-bit factors: scales that travel with the bytes, and products that do not depend on the layout."""
 
 import numpy as np
 import pytest

@@ -1,4 +1,4 @@
-"""What is said where GPUs cannot be used: what is missing, and the line that fixes it."""
+"""Messages where GPUs cannot be used: the missing part, and the line that fixes it."""
 
 import pytest
 

@@ -53,7 +53,7 @@ def test_every_file_is_written_and_what_is_there_is_not_measured_again(tmp_path,
 
 
 def test_schemes_of_chains_are_measured_and_predicted_anew(tmp_path, monkeypatch):
-    """16 tokens of a small model; what is written is read again, to four digits."""
+    """16 tokens of a small model; the written file is read again, to four digits."""
     small = tmp_path / "config.json"
     sizes = {"hidden_size": 32, "intermediate_size": 64, "num_attention_heads": 2, "num_hidden_layers": 1}
     small.write_text(json.dumps(sizes | {"hidden_act": "silu"}))

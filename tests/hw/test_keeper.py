@@ -1,4 +1,4 @@
-"""What the keeper of an MPI job takes for a lost rank, on processes that are made up."""
+"""Signs of a lost rank to the keeper of an MPI job, on processes that are made up."""
 
 import os
 import subprocess
@@ -12,7 +12,7 @@ MPIEXEC = 10
 
 
 class Table:
-    """Processes by number: their parents' children, what they are, the faults of children that have ended."""
+    """Processes by number: their parents' children, their kinds, the faults of children that have ended."""
 
     def __init__(self):
         self.below = {MPIEXEC: []}

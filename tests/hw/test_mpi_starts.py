@@ -131,7 +131,7 @@ def test_what_a_rank_has_said_before_it_ended_is_the_reason(tmp_path, temporary,
 
 @pytest.fixture
 def begun(tmp_path, monkeypatch):
-    """Let ranks halt right after MPI_Init, their segments noted; what gives the segments of two or more."""
+    """Let ranks halt right after MPI_Init, their segments noted; returns a wait for two or more segments."""
     site = tmp_path / "site"
     site.mkdir()
     (site / "threadpoolctl.py").write_text(HALTS)  # imported right after MPI_Init
@@ -242,7 +242,7 @@ def test_a_folder_that_nobody_has_removed_goes_at_the_next_start(temporary):
 
 @pytest.mark.parametrize("seconds", [0.1, 0.2, 0.4])
 def test_ctrl_c_before_mpi_begins_in_an_mpiexec_of_the_user_s_own_is_one_line(temporary, seconds):
-    """Ctrl-C reaches mpiexec and its ranks; most of the first half second umm imports what MPI takes."""
+    """Ctrl-C reaches mpiexec and its ranks; most of the first half second goes to imports before MPI."""
     process = subprocess.Popen(
         [find_mpiexec(), "-n", "2", sys.executable, "-c", OWN],
         stdin=subprocess.DEVNULL,

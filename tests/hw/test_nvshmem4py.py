@@ -1,4 +1,4 @@
-"""What the NVSHMEM library calls exists in NVSHMEM4Py, where it is installed; no GPU is needed to look."""
+"""The calls of the NVSHMEM library exist in NVSHMEM4Py, where it is installed; no GPU is needed to look."""
 
 import inspect
 import re

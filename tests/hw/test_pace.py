@@ -1,4 +1,4 @@
-"""The pace of a core: what is measured beside it, and which repeats count."""
+"""The pace of a core: its measurement, and which repeats count."""
 
 import pytest
 from hypothesis import given
@@ -37,7 +37,7 @@ def test_what_all_ranks_do_takes_as_long_as_on_the_slowest_core():
 
 @given(repeats, st.floats(1e-3, 2e-3), st.floats(1e-3, 2e-3))
 def test_the_usual_pace_is_among_those_that_count(runs, best, pace):
-    """And what was measured at it counts as it is."""
+    """And times measured at it count as they are."""
     readings = [one.reading for one in undisturbed(runs, best)]
     assert min(readings) <= usual(runs, best) <= max(readings)
     assert seconds([Paced(0.1, pace)], best, pace) == pytest.approx([0.1])

@@ -1,4 +1,4 @@
-"""Commands across two hosts: what they answer, and what they say when one of the hosts dies or freezes."""
+"""Commands across two hosts: their answers, also when one of the hosts dies or freezes."""
 
 import json
 import os

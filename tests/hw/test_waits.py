@@ -1,4 +1,4 @@
-"""What one rank of a schedule waits for, at itself and from others."""
+"""The waits of one rank of a schedule, at itself and for others."""
 
 import umm
 from umm.schedules.table.details import GEMM, REDUCE

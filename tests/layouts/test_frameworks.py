@@ -1,4 +1,4 @@
-"""Layouts in the words of DTensor, JAX, ScaLAPACK and HPF: what they mean, and there and back."""
+"""Layouts in the words of DTensor, JAX, ScaLAPACK and HPF: their meaning, and there and back."""
 
 import doctest
 import re
@@ -194,7 +194,7 @@ def test_a_mesh_of_two_axes_of_two_cuts_ten_rows_otherwise_than_one_of_four():
 
 
 def test_the_guide_says_what_is_so():
-    """Its Python runs, and its table of names is what ``--as`` prints on 8 ranks."""
+    """Its Python runs, and its table of names equals the output of ``--as`` on 8 ranks."""
     assert doctest.testfile(str(GUIDE), module_relative=False).failed == 0
     table = re.findall(
         r"^\| `([^`]+)` \| `([^`]+)` \| `([^`]+)` \| `([^`]+)` \|$", GUIDE.read_text(), re.MULTILINE

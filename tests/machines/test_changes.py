@@ -1,4 +1,4 @@
-"""What changed between two files of one machine: by how much, and whether beyond what they are unsure."""
+"""Changes between two files of one machine: by how much, and whether beyond their uncertainty."""
 
 from machine_text import GOOD, SWITCH, write
 

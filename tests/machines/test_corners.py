@@ -26,7 +26,7 @@ def test_numbers_move_together_gemms_and_transfers_each_fast_or_slow():
 
 
 def test_a_machine_whose_links_have_no_range_has_two_corners():
-    """pvc-12 without the ranges of what is assumed: only the share that GEMMs reach is left."""
+    """pvc-12 without the ranges of assumed numbers: only the share that GEMMs reach is left."""
     document = {**umm.machine("pvc-12").document}
     launch = {"value": "5 us", "source": "assumed"}
     bandwidth = {"value": "1638.4 GB/s", "source": "data sheet"}
@@ -47,7 +47,7 @@ def test_what_is_set_has_no_range_any_more():
 
 
 def test_a_machine_that_is_not_its_files_has_no_corners():
-    """Its document no longer says what it is."""
+    """Its document no longer describes it."""
     machine = umm.machine("h100-8")
     assert corners(replace(machine, launch_s=1e-3)) == ()
 

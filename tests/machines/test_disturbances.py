@@ -1,4 +1,4 @@
-"""What a machine file may say of starts, fences, blocks, local work and shared memory: stories and laws."""
+"""Starts, fences, blocks, local work and shared memory of a machine file: stories and laws."""
 
 from functools import partial
 from itertools import product

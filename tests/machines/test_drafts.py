@@ -30,7 +30,7 @@ def own_config_folder(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
 
 @pytest.fixture
 def described(tmp_path):
-    """What turns a text into the machine that import makes of it, with all else from a100-8."""
+    """A function from a text to the machine that import makes of it, with all else from a100-8."""
 
     def made(result, **more):
         content = imported(read(result, 25e9), machine("a100-8"), NIC, **more)
@@ -246,7 +246,7 @@ def test_a_new_machine_that_cannot_be_is_refused_and_nothing_is_written(asked, o
 
 
 def test_a_check_tells_all_that_is_wrong_at_once(tmp_path):
-    """A misspelt key is not missing too; what only several numbers tell is told beside what each tells."""
+    """A misspelt key is not missing too; faults of several numbers together come beside those of each."""
     text_ = (GOOD + SWITCH).replace("copy_engines =", "copy_engine =").replace('"16 GB"', '"16 G"')
     text_ = text_.replace('launch = { value = "1 us", source = "test" }\n', "").replace("reduce = {", "# {")
     text_ = text_.replace('latency = { value = "1 us", source = "test" }', 'latency = "1 us"')

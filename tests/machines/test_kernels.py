@@ -1,4 +1,4 @@
-"""The kernels of a library: what tiles, waves, split k, a start and memory make of a GEMM."""
+"""The kernels of a library: how tiles, waves, split k, a start and memory make up a GEMM."""
 
 import numpy as np
 import pytest
@@ -71,7 +71,7 @@ def test_a_batch_shares_one_start_and_fills_waves_together(tmp_path):
 @settings(deadline=None)
 @given(KERNELS, SIZES, SIZES, SIZES, st.integers(1, 64), SIZES)
 def test_no_shape_beats_the_roofline_of_its_k_or_of_a_longer_one(kernels, m, n, k, batch, more):
-    """What the bounds of a search rest on: start, flop at the most of k, and bytes over memory."""
+    """The bounds of a search rest on it: start, flop at the most of k, and bytes over memory."""
     took = float(kernels.seconds(m, n, k, batch, c_itemsize=4))
     flop = 2.0 * batch * m * n * k
     most = float(kernels.most(max(k, more))) * kernels.rate * kernels.units

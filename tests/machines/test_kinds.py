@@ -40,7 +40,7 @@ def test_the_kinds_are_those_of_the_package_simplest_first():
 
 
 def test_a_file_in_the_package_is_a_kind_more(tmp_path):
-    """The very file and table of the page: g0 → g3 crosses the bus; what there is to choose from names it."""
+    """The very file and table of the page: g0 → g3 crosses the bus; the list of choices names it."""
     page = PAGE.read_text(encoding="utf-8")
     file, table = (re.findall(rf"```{kind}\n(.*?)```", page, re.DOTALL)[0] for kind in ("python", "toml"))
     write(tmp_path / "fabrics", file, "bus.py")

@@ -221,7 +221,7 @@ def test_a_report_of_a_cluster_holds_a_table_for_each_collective(name, result):
 
 
 def test_rows_of_gigabytes_leave_the_start_as_it_was():
-    """8 and 16 GiB on 8 MI355X take the file's start within a tenth; their rate is what they say."""
+    """8 and 16 GiB on 8 MI355X take the file's start within a tenth; their rate is the stated one."""
     log = read_log((LOGS / "oci-mi355x.md").read_text(), "oci-mi355x.md")
     result = fit(log, other="mi355x-8").content["library"]["all-reduce"]["ring"]["start"]["value"]
     was = umm.machine("mi355x-8").document["library"]["all-reduce"]["ring"]["start"]["value"]

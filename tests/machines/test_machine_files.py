@@ -1,4 +1,4 @@
-"""Machine files: how they are found, and what a wrong one answers."""
+"""Machine files: how they are looked up, and the answers to wrong ones."""
 
 import pickle
 import tomllib

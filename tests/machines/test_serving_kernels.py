@@ -1,4 +1,4 @@
-"""Attention and experts by an engine's kernels: bounds that hold of any shape, and what the numbers show."""
+"""Attention and experts by an engine's kernels: bounds that hold of any shape, and measured numbers."""
 
 from itertools import pairwise
 

@@ -1,4 +1,4 @@
-"""Numbers of a machine set to others: what may be named, what it may become, and what is refused."""
+"""Numbers of a machine set to others: legal names, legal values, and refusals."""
 
 import pytest
 from hypothesis import given

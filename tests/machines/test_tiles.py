@@ -1,4 +1,4 @@
-"""The tiles of a GEMM kernel: what whole waves, a ramp over k and split k make of a shape."""
+"""The tiles of a GEMM kernel: how whole waves, a ramp over k and split k time a shape."""
 
 import numpy as np
 import pytest
@@ -45,7 +45,7 @@ def test_a_tile_more_than_a_wave_takes_another(tmp_path):
 
 
 def test_multiplies_of_a_batch_fill_a_wave_together(tmp_path):
-    """One of a batch of ten takes a tenth of what it takes alone, on 10 units with a tile each."""
+    """One of a batch of ten takes a tenth of its time alone, on 10 units with a tile each."""
     m = machine(write(tmp_path, GOOD + RATES + SWITCH))
     alone, together = (
         float(gemm_seconds(m, "float32", 100, 100, 100_000, 4, batch)) - m.launch_s for batch in (1, 10)

@@ -45,7 +45,7 @@ def asked(model="llama-3-8b", **sizes):
     ],
 )  # fmt: skip
 def test_a_steps_kernels_take_the_seconds_of_its_stage(sizes):
-    """Multiplies, attention and maps, but for the update's, are what the pipeline's stage is priced by."""
+    """Multiplies, attention and maps, but for the update's, make up the price of the pipeline's stage."""
     question_ = asked(**sizes)
     stage, count = question_.stages[0], question_.parallel.micro_batches
     kernels = [x for x in step_kernels(question_) if x.name != "update"]

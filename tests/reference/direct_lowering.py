@@ -36,7 +36,7 @@ class Fetched(NamedTuple):
 
 @dataclass
 class State:
-    """What a rank has done so far."""
+    """The state of a rank so far."""
 
     gemms: list[int] = field(default_factory=list)  # action id of gemm j
     gets: Counter[str] = field(default_factory=Counter)  # by matrix

@@ -1,4 +1,4 @@
-"""The schedule semantics in exact rational arithmetic, without SimPy: what no rounding can excuse."""
+"""The schedule semantics in exact rational arithmetic, without SimPy: no rounding can excuse a difference."""
 
 from fractions import Fraction
 

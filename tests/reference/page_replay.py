@@ -55,7 +55,7 @@ class _Replay:
         return here and self.engine[action["lane"]] is not None
 
     def loss(self, i):
-        """What a transfer takes off its rank's own work."""
+        """The share of its own work that a rank loses to a transfer."""
         action = self.actions[i]
         if action.get("means", -1) >= 0:
             return self.means[action["means"]]["interference"]

@@ -1,4 +1,4 @@
-"""What a layout's text form means, written a second time: plain integers and loops.
+"""The meaning of a layout's text form, written a second time: plain integers and loops.
 
 Everything follows from the words of the text form; nothing is taken from `umm.layouts`.
 """

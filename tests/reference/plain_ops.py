@@ -1,4 +1,4 @@
-"""Who multiplies what, written a second time from Brock & Golin (2025), algorithms 1 and 2."""
+"""Who multiplies which pieces, written a second time from Brock & Golin (2025), algorithms 1 and 2."""
 
 from typing import NamedTuple
 

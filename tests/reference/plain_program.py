@@ -1,4 +1,4 @@
-"""What a schedule of any program computes: its actions one after another on whole arrays, in float64.
+"""The result of a schedule of any program: its actions one after another on whole arrays, in float64.
 
 Written from the reference page alone. Every buffer is an array of its own, NaN until it is written, or zero
 if it is an owned tile that nothing is given for.

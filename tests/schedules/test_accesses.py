@@ -138,7 +138,7 @@ def test_a_barrier_waits_for_what_none_waits_for_yet_and_all_after_for_it():
 
 
 def test_what_waits_for_another_rank_waits_for_its_signal():
-    """Rank 1 copies what rank 0 wrote, late by the signal; a gemm of rank 2 sees both in a row of its own."""
+    """Rank 1 copies rank 0's writes, late by the signal; a gemm of rank 2 sees both in a row of its own."""
     piece, other = (Slice(x, 0, 0, Interval(0, 4), Interval(0, 4)) for x in range(2))
     order = order_of(FIRST, True)
     assert order.add(0, True, WRITE, (piece,), ()) == 0

@@ -1,4 +1,4 @@
-"""What the Builder writes: as few waits as its slices ask for, nothing that is empty, nothing it must not."""
+"""The Builder's output: as few waits as its slices ask for, no empty actions, no forbidden ones."""
 
 from dataclasses import replace
 
@@ -39,7 +39,7 @@ def builder(ranks, machine=MACHINE, **tensors):
 
 
 def results(schedule, **operands):
-    """What a checked schedule without races computes, in row order and in others alike."""
+    """The results of a checked schedule without races, in row order and in others alike."""
     check(schedule)
     assert races(schedule) == []
     first, *others = (
@@ -71,7 +71,7 @@ def test_the_first_gemm_to_read_an_own_a_loads_it():
 
 
 def ring_all_gather(ranks):
-    """Every rank passes on what its left neighbour has passed on to it, 8 rows of 8 columns each."""
+    """Every rank passes on its left neighbour's last piece, 8 rows of 8 columns each."""
     build = builder(ranks, X=(8 * ranks, 8, "row", "input"), Y=(8 * ranks, 8, f"row@{ranks}", "output"))
     into = [
         [build.own("Y", at, build.own("X", source).rows) for source in range(ranks)] for at in range(ranks)

@@ -1,4 +1,4 @@
-"""Schedules as files: what is written is read back column by column, and what is broken is refused."""
+"""Schedules as files: written ones are read back column by column, and broken ones are refused."""
 
 import json
 

@@ -1,4 +1,4 @@
-"""Problems of exabytes: what 64 bits do not count is refused, and not counted wrong."""
+"""Problems of exabytes: sizes beyond 64 bits are refused, and not counted wrong."""
 
 import pytest
 

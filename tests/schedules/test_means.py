@@ -1,4 +1,4 @@
-"""Ways to move bytes, and signals: what a machine file says, what a schedule waits, what a gemm loses."""
+"""Ways to move bytes, and signals: the machine file's numbers, a schedule's waits, a gemm's losses."""
 
 import numpy as np
 import pytest

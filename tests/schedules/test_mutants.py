@@ -1,4 +1,4 @@
-"""Files changed at random: each is refused in one line, or holds just what its text says."""
+"""Files changed at random: each is refused in one line, or holds just its text's values."""
 
 import json
 from random import Random

@@ -203,7 +203,7 @@ def test_of_a_temporary_no_more_may_be_read_than_was_written(rows, cols, there):
 @settings(max_examples=examples(100))
 @given(programs().filter(len), st.data())
 def test_what_is_read_of_a_temporary_was_written_before_element_by_element(schedule, data):
-    """With what one action does left out, so that something may be missing."""
+    """With one action's part left out, so that something may be missing."""
     broken = idle(schedule, data.draw(st.integers(0, len(schedule) - 1)))
     assert {race.later for race in races(broken) if race.earlier is None} == unwritten_by_rule(broken)
 

@@ -1,4 +1,4 @@
-"""The time model is what docs/reference/schedule.md says: files replayed by its rules, frozen makespans."""
+"""The time model follows docs/reference/schedule.md: files replayed by its rules, frozen makespans."""
 
 import hashlib
 import json
@@ -64,7 +64,7 @@ def drawn(number):
 @settings(max_examples=examples(300))
 @given(number=st.integers(0, 10**9))
 def test_a_file_replays_to_its_makespan_by_the_page_s_rules_alone(number):
-    """Also in the reference; to 1e-9, or ten times what a jitter of 1e-12 causes."""
+    """Also in the reference; to 1e-9, or ten times the effect of a jitter of 1e-12."""
     schedule = drawn(number)
     if schedule is None:
         return
@@ -79,7 +79,7 @@ def test_a_file_replays_to_its_makespan_by_the_page_s_rules_alone(number):
 
 
 def rules():
-    """A digest of what the page says of time."""
+    """A digest of the page's rules of time."""
     result = PAGE[PAGE.index("## Time") : PAGE.index("## Direct execution")]
     return hashlib.sha256(" ".join(result.split()).encode()).hexdigest()[:16]
 
@@ -114,7 +114,7 @@ def random_story(number):
 
 
 def test_the_reference_makespans_are_those_of_the_page_as_it_is():
-    """What changes the page's rules of time changes a makespan of this file too, and the other way round.
+    """A change of the page's rules of time changes a makespan of this file too, and the other way round.
 
     ``UMM_GOLDEN=write`` writes it anew: with a decision record, where both have changed on purpose.
     """

@@ -1,4 +1,4 @@
-"""What a verdict advises: following it gives what it said, and then nothing is left to advise."""
+"""A verdict's advice: following it gives the stated gain, and then nothing is left to advise."""
 
 import os
 from dataclasses import replace
@@ -114,7 +114,7 @@ def test_no_advice_is_given_where_its_search_would_take_too_long(monkeypatch):
 
 
 def test_advice_that_takes_long_is_left_out_with_a_line():
-    """On 64 ranks no search is begun; the output says so, and what to run instead."""
+    """On 64 ranks no search is begun; the output says so, and names a command to run instead."""
     asked = ["-m", 512, "-n", 512, "-k", 512, "--ranks", 64, "--machine", "h100-8", "--nodes", 8]
     result = " ".join(good("simulate", *asked, "--a", "2d", "--b", "2d", "--c", "2d").split())
     assert "advice left out at this size; 'umm search' with these sizes, ranks and machine gives it" in result

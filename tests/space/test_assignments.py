@@ -124,7 +124,7 @@ def test_a_norm_that_goes_on_where_a_sum_ended_is_priced_as_that():
 
 
 def test_the_bound_of_a_layer_counts_what_its_sums_and_products_wait_for():
-    """llama-3-70b on 8 H100s: megatron waits for four sums, sequence for what is added to each rank."""
+    """llama-3-70b on 8 H100s: megatron waits for four sums, sequence for the sums at each rank."""
     chain = umm.chain("transformer-layer", model="llama-3-70b", tokens=4096, backward=True, dtype="bfloat16")
     machine, points = umm.machine("h100-8"), of_chain(chain, 8, ("row", "col", "row@p")).points()
     tables, simulate = tables_of(points, machine, {}, 0.0), executor("sim").makespan
@@ -136,7 +136,7 @@ def test_the_bound_of_a_layer_counts_what_its_sums_and_products_wait_for():
 
 @pytest.mark.parametrize("layouts", [("row", "col"), ("col", "row@p"), ("row", "2d"), ("2d", "zigzag")])
 def test_no_layer_of_long_transfers_beats_its_bound(layouts):
-    """Random assignments where what moves takes longer than it takes to start, forward and backward."""
+    """Random assignments where moves take longer than their starts, forward and backward."""
     chain = umm.chain(
         "transformer-layer", hidden=1024, heads=8, kv_heads=4, ffn=2048, tokens=4096, backward=True,
         dtype="bfloat16",
@@ -153,7 +153,7 @@ def test_no_layer_of_long_transfers_beats_its_bound(layouts):
 @settings(max_examples=examples(20), deadline=None)
 @given(st.data())
 def test_no_attention_beats_its_bound(data):
-    """Heads that share keys or not, cut between ranks of one or more nodes: what is got waits for room."""
+    """Heads that share keys or not, cut between ranks of one or more nodes: gets wait for room."""
     name, ranks = data.draw(st.sampled_from([("h100-8", 4), ("dgx-h100x4", 12), ("pvc-12", 6)]))
     heads = data.draw(st.sampled_from([(12, 3), (12, 12), (24, 6)]))
     sizes = {"tokens": data.draw(st.sampled_from([24, 768])), "hidden": 16 * heads[0]}
@@ -317,7 +317,7 @@ def test_a_space_of_a_chain_is_asked_for_by_name():
 
 
 def test_a_long_chain_is_searched_near_a_bound_and_states_its_gap():
-    """Four million assignments of an attention; the best is no slower than what has a name."""
+    """Four million assignments of an attention; the best is no slower than named ones."""
     layer = umm.chain("attention-stored", tokens=512, hidden=512, heads=8, dtype="float16")
     space = of_chain(layer, 4)
     result = umm.search(space, "h100-8", memory=None, top=1, most=5_000)
@@ -390,7 +390,7 @@ def test_scores_are_cut_between_heads_alone():
 
 
 def test_the_best_says_what_each_statement_moves():
-    """All on every rank: each multiplies a share of k; a rank reads what the three others add."""
+    """All on every rank: each multiplies a share of k; a rank reads the three others' additions."""
     space = of_chain(outline(backward=False), 4, ("row@p",))
     result = umm.search(space, "h100-8", memory=None, top=1)
     assert result.moved == [("H = X·W1", {"H": 2 * 3 * 96 * 256}), ("Y = G·W2", {"Y": 2 * 3 * 96 * 128})]
@@ -398,7 +398,7 @@ def test_the_best_says_what_each_statement_moves():
 
 @pytest.mark.parametrize("layers", [2, 3, 8])
 def test_memory_of_many_layers_is_that_of_their_schedules(layers):
-    """A search's memory of all layers is what simulating so many with its layouts holds."""
+    """A search's memory of all layers equals that of simulating so many with its layouts."""
     of_one = umm.chain("mlp", hidden=64, ffn=128, tokens=96, backward=True)
     result = umm.search(of_chain(of_one, 4, layers=layers, state=12.0), "h100-8", top=1).top[0]
     made = steady(of_one, result.layouts, 4, umm.machine("h100-8"), layers, state=12.0)

@@ -1,4 +1,4 @@
-"""Bounds: never above what the simulator says, and what they are on problems a hand can check."""
+"""Bounds: never above the simulated time, and right on problems a hand can check."""
 
 from dataclasses import replace
 

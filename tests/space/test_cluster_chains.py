@@ -150,7 +150,7 @@ def test_no_assignment_with_a_movement_for_each_product_beats_its_bound(data):
 
 @pytest.mark.parametrize("seed", range(12))
 def test_no_assignment_of_a_layer_on_eight_devices_beats_its_bound(seed):
-    """At sizes at which gathers hide behind chunks: what slows ranks down, and what all of them wait for."""
+    """At sizes at which gathers hide behind chunks: causes of slow ranks, and waits that all share."""
     draw = random.Random(seed)
     hidden, tokens = draw.choice([(1024, 1000), (2048, 4096), (4096, 8192)])
     name, machine = draw.choice(["gated-mlp", "transformer-layer"]), draw.choice(["h100-8", "a100-8"])
@@ -209,7 +209,7 @@ def test_the_busiest_resource_knows_what_megatrons_sums_wait_for():
 
 @pytest.mark.parametrize("name", ["sequence", "megatron"])
 def test_bounds_of_multiplies_in_chunks_are_near(name):
-    """A gated MLP of llama-3-70b on 8 H100: smaller GEMMs, what copies cost them."""
+    """A gated MLP of llama-3-70b on 8 H100: smaller GEMMs, slowed by copies."""
     chain = umm.chain("gated-mlp", model="llama-3-70b", tokens=8192, backward=True, dtype="bfloat16")
     pricer = pricer_of(umm.Space(chain=chain, ranks=8, movement="chunks"), umm.machine("h100-8"))
     place = pricer.points.place(chain.layouts_of(name, 8))
@@ -293,7 +293,7 @@ def test_a_search_chooses_a_movement_for_each_product():
 
 
 def test_a_search_chooses_a_prefetch_depth_for_each_product():
-    """Two tiles of weights ahead hide what one does not: 2.12 ms, 2.14 with one."""
+    """Two tiles of weights ahead hide more than one: 2.12 ms, 2.14 with one."""
     chain = umm.chain("mlp", hidden=8192, ffn=28672, tokens=8192, dtype="bf16")
     layouts = {"X": ["row"], "W1": ["col"], "W2": ["row"], "H": ["row"], "Y": ["row"]}
     how = {"chain": chain, "layouts": layouts, "movement": "flat"}
@@ -319,7 +319,7 @@ def test_other_movements_are_left_alone_where_the_best_is_proven():
 @pytest.mark.parametrize("name", on_nodes(2, 8)[:-1])
 @pytest.mark.parametrize("machine", ["dgx-h100x4", "mi300x-8 nodes=2"])
 def test_no_scheme_beats_its_bound_and_the_bound_is_near(machine, name):
-    """A gated MLP forward and backward: a bound knows what waits, what is gathered anew, what links carry."""
+    """A gated MLP forward and backward: a bound knows waits, gathers done anew, and links' loads."""
     chain = umm.chain("gated-mlp", hidden=4096, ffn=14336, tokens=8192, backward=True, dtype="bfloat16")
     layouts = chain.layouts_of(name, 16)
     space = umm.Space(chain=chain, ranks=16, layouts={x: (text,) for x, text in layouts.items()})
@@ -363,7 +363,7 @@ def test_hybrid_shards_sum_gradients_inside_their_node_first():
 
 
 def test_a_search_on_nodes_looks_at_the_schemes_first_and_tells_where_it_stands():
-    """No answer is slower than what people use there; each has its time beside the answer."""
+    """No answer is slower than the schemes in use there; each has its time beside the answer."""
     chain = umm.chain("mlp", hidden=1024, ffn=4096, tokens=4096, dtype="bfloat16")
     stood = []
     result = umm.search(
@@ -408,7 +408,7 @@ def test_assignments_near_the_schemes_are_tried():
 
 
 def test_what_is_too_much_to_simulate_counts_in_the_gap():
-    """With work for one simulation the lowest bound of all other points is what is known of the best."""
+    """With work for one simulation the lowest bound of all other points is all that is known of the best."""
     chain = umm.chain("gated-mlp", hidden=512, ffn=1024, tokens=1024, dtype="bfloat16")
     pricer = pricer_of(umm.Space(chain=chain, ranks=16, layouts=LAYOUTS), MACHINE)
     walk = BestFirst(pricer, 2**40, 1, effort=Effort(pricer.work, 1))

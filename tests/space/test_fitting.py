@@ -1,4 +1,4 @@
-"""What fits a memory limit of many assignments: found, proven not to be, or said to be unknown."""
+"""Assignments that fit a memory limit: found, proven not to exist, or stated as unknown."""
 
 import re
 

@@ -1,4 +1,4 @@
-"""The front of time against memory, and what an expert would not believe: each as a law."""
+"""The front of time against memory, and doubts of an expert: each as a law."""
 
 from dataclasses import replace
 from itertools import pairwise

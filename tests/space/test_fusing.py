@@ -1,4 +1,4 @@
-"""Whether to fuse: signs and sizes of published pairs, laws, and what is refused."""
+"""Whether to fuse: signs and sizes of published pairs, laws, and refusals."""
 
 import json
 

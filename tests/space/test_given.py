@@ -1,4 +1,4 @@
-"""Operands that lie elsewhere: what bringing them adds to a schedule, to its time and to a search."""
+"""Operands that lie elsewhere: the cost of moving them in a schedule, in its time and in a search."""
 
 from dataclasses import replace
 from pathlib import Path
@@ -42,7 +42,7 @@ def given_problems(draw):
 @settings(max_examples=examples(60))
 @given(given_problems(), stationaries, finals, st.sampled_from(["h100-8", "pvc-12"]))
 def test_bringing_adds_its_time_its_memory_and_nothing_to_the_product(problem, stationary, final, name):
-    """The makespan is that of the multiply and of each matrix brought; what is given is held beside."""
+    """The makespan is that of the multiply and of each matrix moved; given matrices are held beside."""
     machine = umm.machine(name)
     full = umm.schedule(problem, machine, stationary=stationary, final=final)
     part = umm.schedule(replace(problem, given=""), machine, stationary=stationary, final=final)

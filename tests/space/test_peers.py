@@ -157,7 +157,7 @@ def test_a_single_change_is_found_to_one_part_in_eight(size, change):
 
 
 def test_the_verdict_names_where_what_to_do_changes_and_simulation_agrees():
-    """MLP-1 by rows on 8 GPUs: in the middle of every stretch, what it says is worth it or nothing is."""
+    """MLP-1 by rows on 8 GPUs: in the middle of every stretch the advised move is worth it, or none is."""
     problem = Problem(m=4096, **MLP["mlp1"], a="row", b="row", c="row", ranks=8)
     result = peers(problem, "h100-8")
     crossover = result.crossover

@@ -26,7 +26,7 @@ absent = no_such_package:pool
 
 @pytest.fixture
 def installed(tmp_path, monkeypatch):
-    """A package with two pools on the import path; one needs what is not installed."""
+    """A package with two pools on the import path; one needs a missing package."""
     info = tmp_path / "site" / "pools-1.0.dist-info"
     info.mkdir(parents=True)
     (info / "METADATA").write_text("Metadata-Version: 2.1\nName: pools\nVersion: 1.0\n")
@@ -50,7 +50,7 @@ def test_an_unknown_pool_is_one_line_with_those_there_are(tmp_path):
 
 
 def test_a_pool_that_loses_workers_is_made_anew(tmp_path, monkeypatch):
-    """The first one breaks after a task; what it had done is kept."""
+    """The first one breaks after a task; its results are kept."""
     made = []
 
     @contextmanager

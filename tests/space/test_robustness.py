@@ -1,4 +1,4 @@
-"""Draws of slow ranks and jitter: what they do to a makespan, and which point suffers least."""
+"""Draws of slow ranks and jitter: their effect on a makespan, and which point suffers least."""
 
 import json
 from dataclasses import replace
@@ -37,7 +37,7 @@ def made(a="row", b="row", c="row"):
 
 @given(st.integers(0, 50), st.sampled_from(["lognormal", "normal"]))
 def test_each_draw_is_the_schedule_with_other_durations(seed, law):
-    """Played again with what waits for what kept: the same makespans as of a schedule with those columns."""
+    """Played again with the same dependencies: the same makespans as of a schedule with those columns."""
     one, noise = made("2d", "col", "col"), Noise(0.1, 0.2, 0.3, law, slow=1, rate=0.5, draws=3, seed=seed)
     moves = (one.src != one.dst) | (one.kind == LOCAL)
     gemm, link, launch = noise.factors(4)
@@ -122,7 +122,7 @@ def test_search_and_simulate_have_p50_and_p95_as_json():
 
 
 def test_delays_are_late_or_on_time_never_early_and_those_of_search():
-    """``--delay 30%,1:0.5`` draws what ``--jitter 30%,delay --straggler 1:0.5`` does."""
+    """``--delay 30%,1:0.5`` draws the same as ``--jitter 30%,delay --straggler 1:0.5``."""
     noise = Noise.delays("30%,1:0.5", draws=50)
     assert noise == Noise.of("30%,delay", "1:0.5", draws=50)
     factors = noise.by_run(4)

@@ -1,4 +1,4 @@
-"""The search: equal to simulating everything, and what it says of what it left out."""
+"""The search: equal to simulating everything, and its account of the points left out."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""What would change a choice, and maps of choices: crossovers that a search on either side confirms."""
+"""Causes that would change a choice, and maps of choices: crossovers that searches on either side confirm."""
 
 from itertools import pairwise
 
@@ -92,7 +92,7 @@ def test_a_flip_is_where_the_choice_falls_behind_by_the_margin():
 
 
 def test_half_and_twice_of_each_number_are_simulated():
-    """Half the peak doubles nearly all of a time that is nearly all compute; what moves most is first."""
+    """Half the peak doubles nearly all of a time that is nearly all compute; the largest effect is first."""
     machine = umm.machine("pvc-12")
     space = SPACE.changed(m=8192, a="row", b="row@12", c="row", stationary="C", partitions=("row",))
     answer = sensitivity(space.changed(replication=None), machine, memory=None, reach=2.0)

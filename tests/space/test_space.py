@@ -1,4 +1,4 @@
-"""The design space: how many points, which are equal, what restrictions leave."""
+"""The design space: how many points, which are equal, and the effect of restrictions."""
 
 import pytest
 

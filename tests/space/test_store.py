@@ -1,4 +1,4 @@
-"""The store: what goes in comes out, in any form, by several writers, across versions."""
+"""The store: rows come out as they went in, in any form, by several writers, across versions."""
 
 import json
 import sqlite3

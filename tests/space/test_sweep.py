@@ -125,7 +125,7 @@ def test_a_sweep_holds_points_to_the_device_s_memory_as_a_search_does(tmp_path):
 
 
 def test_a_killed_sweep_keeps_its_points_and_goes_on(tmp_path):
-    """kill -9 after the first points: what a reader saw is there, the rest is done by a second run."""
+    """kill -9 after the first points: rows seen by a reader are there, the rest is done by a second run."""
     path = tmp_path / "s.db"
     process = start(tmp_path, replication=MANY)
     seen = 0

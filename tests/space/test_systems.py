@@ -1,4 +1,4 @@
-"""Chains as training systems run them, beside the best layouts: every row gives what the chain computes."""
+"""Chains as training systems run them, beside the best layouts: every row computes the chain."""
 
 import doctest
 from pathlib import Path
@@ -115,7 +115,7 @@ def test_fsdp_gathers_a_weight_for_each_use():
 )
 @pytest.mark.parametrize("tokens", [8, 1024])
 def test_on_several_nodes_too_a_sharded_weight_comes_to_the_tokens_however_few_they_are(name, tokens):
-    """On 2 nodes of 4: weights are gathered, and of activations only what tensor parallelism gathers."""
+    """On 2 nodes of 4: weights are gathered, and activations only for tensor parallelism."""
     layer = umm.chain(
         "transformer-layer", hidden=64, ffn=128, heads=4, kv_heads=4, tokens=tokens, sequences=8,
         backward=True, dtype="bfloat16",

@@ -39,7 +39,7 @@ def step(model=SMALL, machine=NODE, precision="bf16", stack="megatron", **sizes)
 
 @st.composite
 def spreads(draw):
-    """A way to spread 8 ranks, with a schedule and what is computed again."""
+    """A way to spread 8 ranks, with a schedule and the modules computed again."""
     tp, pp = draw(st.sampled_from([(1, 1), (2, 1), (1, 2), (2, 2), (4, 2), (1, 4), (8, 1)]))
     schedule = draw(st.sampled_from(SCHEDULES))
     return {
@@ -181,7 +181,7 @@ def test_modules_computed_again_take_their_time_and_free_their_bytes():
 
 
 def test_what_waits_in_the_hosts_memory_is_copied_there_and_back():
-    """Activations of 4 layers take half the bytes of 8, but what is on its way; a slow link shows."""
+    """Activations of 4 layers take half the bytes of 8, but for those on their way; a slow link shows."""
     model = replace(SMALL, layers=SMALL.layers[:8])
     none, half, full = (
         step(model, offload=x, micro_batch=8) for x in ("none", "activations:4", "activations")
@@ -224,7 +224,7 @@ def test_the_curve_of_a_stage_rises_to_its_peak_and_ends_empty():
 
 
 def test_recipes_are_no_faster_than_the_best_of_all():
-    """llama-3-8b on 8 ranks: each recipe's sizes stay, and what cannot fit says what it needs."""
+    """llama-3-8b on 8 ranks: each recipe's sizes stay, and one that cannot fit states its need."""
     rates = rates_of(NODE, "bf16")
     rows = step_peers(SMALL, rates, {"ranks": 8, "batch": 16, "length": 4096}, NODE.memory)
     named = {row.name: row for row in rows}
@@ -273,7 +273,7 @@ def test_a_search_leaves_no_more_in_the_hosts_memory_than_it_has():
 
 
 def test_a_search_leaves_room_for_what_programs_take_besides():
-    """14 GiB of what nvidia-smi shows on H100, or 3 % where a file does not say it."""
+    """14 GiB of nvidia-smi's figure on H100, or 3 % where a file does not say it."""
     assert usable_memory(NODE) == (81559 - 14 * 1024) * 2**20
     assert usable_memory(umm.machine("pvc-12")) == pytest.approx(0.97 * umm.machine("pvc-12").memory)
 

@@ -1,4 +1,4 @@
-"""What redistributions of DTensor cost on a machine: the triangle inequality, and each step as umm has it."""
+"""Costs of DTensor's redistributions on a machine: the triangle inequality, and each step as umm has it."""
 
 from itertools import product
 from types import SimpleNamespace
@@ -69,7 +69,7 @@ def cost(mesh, now, then, **more):
     ids=str,
 )
 def test_no_detour_is_cheaper_and_staying_costs_nothing(mesh, kinds, shape):
-    """All triples of placements, sums that are not done among them; what all have is narrowed for nothing."""
+    """All triples of placements, unfinished sums among them; narrowing a full tensor is free."""
     mesh = mesh_of(*mesh)
     states = list(product((Replicate(), Shard(0), Shard(1), Partial())[:kinds], repeat=mesh.mesh.ndim))
     if len(states) == 16:  # one of each two that differ by the axis alone
@@ -94,7 +94,7 @@ def test_on_one_axis_it_is_the_fastest_schedule_of_umm(shape):
 
 
 def test_sums_are_collectives():
-    """An all-reduce of 16 MiB, and a reduce-scatter of as much, take what the library does, to 10 %."""
+    """An all-reduce of 16 MiB, and a reduce-scatter of as much, take the library's time, to 10 %."""
     mesh, sim = mesh_of(8), executor("sim")
     for then, what in ((Replicate(), "all-reduce"), (Shard(0), "reduce-scatter")):
         schedule = umm.collective(what, nbytes=2**24, machine=MACHINE, algorithm="library")

@@ -1,4 +1,4 @@
-"""Trace files: what is saved comes back, what cannot be a trace is refused in one line."""
+"""Trace files: saved ones come back, others are refused in one line."""
 
 import json
 import re

@@ -1,4 +1,4 @@
-"""Traces: their frame, their breakdown, what bounds them, their results."""
+"""Traces: their frame, their breakdown, their limits, their results."""
 
 import re
 import subprocess
@@ -247,7 +247,7 @@ def test_peak_and_what_is_lost_of_it_are_the_whole(problem, stationary):
 @given(problems(max_ranks=8), stationaries, st.integers(0, 2**32 - 1))
 @example(umm.Problem(m=1, n=1, k=1, a="row", b="row", c="row@2", ranks=2, dtype="float64"), "A", 14)
 def test_each_on_a_critical_path_was_held_up_by_what_finished_last(problem, stationary, seed):
-    """Of drawn times, many of them equal: what the action waits for, and what its lane did before it."""
+    """Of drawn times, many of them equal: the action's dependencies, and the one before it on its lane."""
     schedule = umm.schedule(problem, "h100-8", stationary=stationary)
     end = np.random.default_rng(seed).integers(1, 9, len(schedule)).astype(np.float64)
     path = critical_path(Spans(schedule, "drawn", end - 1, end)).tolist()

@@ -22,7 +22,7 @@ MKL_BLACS, MKL_SCALAPACK = "libmkl_blacs_intelmpi_lp64.so.2", "libmkl_scalapack_
 
 
 def ran(command, **environment):
-    """What a contender prints as JSON; empty, and why in words, if it fails."""
+    """The JSON that a contender prints; empty, and the reason in words, if it fails."""
     set_ = {"OPENBLAS_NUM_THREADS": "1", "OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"} | environment
     try:
         done = subprocess.run(
@@ -44,7 +44,7 @@ def ran(command, **environment):
 
 
 def contenders(ranks, edge, repeat, debian, mkl, peers):
-    """Return by name what runs each library on all cases once."""
+    """Return by name the functions that run each library on all cases once."""
     given = json.dumps(cases(ranks, edge)), repeat
     result = {
         "umm": lambda: ran([find_mpiexec(), "-n", ranks, sys.executable, FOLDER / "umm_rank.py", *given]),
@@ -112,7 +112,7 @@ def main(ranks, edge, rounds, repeat, debian, mkl, peers, pause, output):
 
 
 def show(ranks, edge, best):
-    """Print a row for each case: umm's seconds, what part of BLAS it reaches, and the others' multiples."""
+    """Print a row for each case: umm's seconds, its share of BLAS, and the others' multiples."""
     others = list(dict.fromkeys(who for _, who in best if who not in ("umm", "BLAS")))
     print(f"\n{ranks} ranks\n{'case':<14}{'umm':>10}{'of BLAS':>9}" + "".join(f"{x:>11}" for x in others))
     for case in cases(ranks, edge):

@@ -1,8 +1,8 @@
-"""What is raced: sizes and layouts in float64, and how each library says them. Imports no library of umm."""
+"""The raced cases: sizes and layouts in float64, and its form in each library. Imports no library of umm."""
 
 
 def cases(ranks, edge=2048):
-    """Every case on so many ranks: its name, sizes, layouts as text, and what others need for the same.
+    """Every case on so many ranks: its name, sizes, layouts as text, and others' words for the same.
 
     Attributes of a case: ``layouts`` for umm; ``grid`` and ``blocks`` for ScaLAPACK; ``placements`` and
     ``mesh`` for DTensor and ``chunks`` for dask where they can say it; ``aligned`` where no rank needs more

@@ -1,4 +1,4 @@
-"""What PyTorch does on two processes over gloo: local multiplies, redistributions, and DTensor's matmul.
+"""PyTorch on two processes over gloo: local multiplies, redistributions, and DTensor's matmul.
 
 Run by a Python that has torch, as ``gloo.py ROUNDS PORT``; imports nothing of umm. A line of JSON for each
 measurement of each round: what it is, its sizes, and the seconds until the last rank is done.
@@ -59,7 +59,7 @@ def multiplies():
 
 
 def redistributions(mesh):
-    """Yield what brings a square matrix from one placement to another."""
+    """Yield functions that move a square matrix from one placement to another."""
     for what, ends in CHANGES.items():
         for edge, (before, after) in product(EDGES, ends):
             shape = [edge, edge]

@@ -1,4 +1,4 @@
-"""What every program multiplies: sizes, layouts, and how its times are printed. Imports no library of umm."""
+"""The problems of every program: sizes, layouts, and how its times are printed. Imports no library of umm."""
 
 import json
 from itertools import product

@@ -6,5 +6,5 @@ from umm.cost import gemm_seconds
 
 
 def seconds(game: Game) -> Floats | None:
-    """Return what the file's kernels take."""
+    """Return the seconds of the file's kernels."""
     return gemm_seconds(game.machine, game.dtype, *game.judged.T[:3], 2)

@@ -6,5 +6,5 @@ from umm.cost import gemm_seconds
 
 
 def seconds(game: Game) -> Floats | None:
-    """Return what the file's own numbers give."""
+    """Return the seconds by the file's own numbers."""
     return gemm_seconds(game.plain, game.dtype, *game.judged.T[:3], 2)

@@ -1,4 +1,4 @@
-"""A served page and a browser on it; what goes wrong in either fails the test."""
+"""A served page and a browser on it; an error in either fails the test."""
 
 import logging
 import re
@@ -39,7 +39,7 @@ def browser():
 
 @pytest.fixture
 def page(browser, address, caplog):
-    """A page of its own that fails on what asks another host, on the console's errors and on the server's."""
+    """A page of its own that fails on requests to another host and on errors of console or server."""
     caplog.set_level(logging.ERROR)
     context = browser.new_context(viewport={"width": 1360, "height": 1000}, accept_downloads=True)
     yield watched(context.new_page(), address, wrong := [])
@@ -49,7 +49,7 @@ def page(browser, address, caplog):
 
 
 def watched(opened, address, wrong):
-    """Return a page that writes down what it asks of others, and every error of its console."""
+    """Return a page that writes down its requests to others, and every error of its console."""
     opened.on(
         "console", lambda m: wrong.append(m.text) if m.type == "error" and not QUIET.search(m.text) else None
     )

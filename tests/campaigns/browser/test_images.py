@@ -21,7 +21,7 @@ def figure():
 
 @pytest.fixture
 def host(tmp_path, monkeypatch):
-    """Return what gives this host rules for fonts."""
+    """Return the environment that gives this host rules for fonts."""
 
     def set_up(rules):
         file = tmp_path / "fonts.conf"

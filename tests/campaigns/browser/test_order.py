@@ -1,4 +1,4 @@
-"""Answers that come late or in another order than asked for: the page shows what its address says."""
+"""Answers that come late or in another order than asked for: the page shows its address's answer."""
 
 import json
 import re
@@ -15,7 +15,7 @@ RANGED = "document.querySelector('.fact .note').innerText.includes(' to ')"
 
 
 def swapped(page):
-    """Let the next answer of what was found behind the page arrive right after the next of a whole page.
+    """Let the next answer found behind the page arrive right after the next of a whole page.
 
     A page that has gone on leaves the request; that its answer then comes late is up to this test.
     """
@@ -51,7 +51,7 @@ def held_are(page, requests, count):
 
 
 def test_what_was_found_for_another_address_is_not_shown(page, address):
-    """The page asks what is found of m = 4096; back at 2048 the answer comes, and nothing of it is shown."""
+    """The page asks for m = 4096; back at 2048 the answer comes, and nothing of it is shown."""
     opened(page, address)
     page.wait_for_function(RANGED)
     before, result = makespan(page), page.inner_text("#verdict")
@@ -102,7 +102,7 @@ def test_a_range_that_is_known_stays_on_another_tab(page, address):
 
 
 def test_what_is_chosen_before_the_first_answer_is_kept(page, address):
-    """The first answer is late; what was chosen meanwhile is what the page then shows."""
+    """The first answer is late; the page then shows the choices made meanwhile."""
     requests = []
 
     def hold(route):

@@ -116,7 +116,7 @@ def test_a_number_can_go_down_by_its_button(page, address):
 
 
 def test_on_a_phone_the_answer_is_a_touch_away_and_nothing_is_cut_off(page, address):
-    """What is wide scrolls by itself; of the heat map and the tiles the words stay as large as elsewhere."""
+    """Wide parts scroll by themselves; words of the heat map and the tiles stay as large as elsewhere."""
     page.set_viewport_size({"width": 390, "height": 844})
     opened(page, address)
     page.get_by_role("link", name="Answer", exact=True).click()

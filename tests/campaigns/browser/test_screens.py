@@ -51,7 +51,7 @@ def held(name, png, folder):
 
 
 def serious(page):
-    """Return what Axe finds serious, but for what Dash puts into its own dropdowns and radio buttons."""
+    """Return the serious findings of Axe, without those on Dash's own dropdowns and radio buttons."""
     axe = pytest.importorskip("axe_playwright_python.sync_playwright").Axe()
     result = [x for x in axe.run(page).response["violations"] if x["impact"] in ("serious", "critical")]
     nodes = [(x["id"], node["html"][:150]) for x in result for node in x["nodes"]]

@@ -37,7 +37,7 @@ ARM = """
 
 
 def timed(page, control, key, watched, graph="lanes"):
-    """Return the milliseconds from a key on a control to the paint of what follows."""
+    """Return the milliseconds from a key on a control to the paint that follows."""
     page.evaluate(ARM, [control, watched, graph])
     page.keyboard.press(key)
     return page.evaluate("window.changed")

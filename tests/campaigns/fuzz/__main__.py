@@ -1,4 +1,4 @@
-"""``python -m fuzz``: many cases in forked processes; what is neither taken nor refused in a line fails."""
+"""``python -m fuzz``: many cases in forked processes; one neither taken nor refused in a line fails."""
 
 import argparse
 import contextlib
@@ -139,7 +139,7 @@ def _batch(
 
 
 def _work(family: str | None, seed: int, numbers: range, folder: Path, state: mmap.mmap, write: int) -> None:
-    """Run cases, and write what comes of each: ``=`` an outcome, ``!`` a finding, ``~`` seconds."""
+    """Run cases, and write the result of each: ``=`` an outcome, ``!`` a finding, ``~`` seconds."""
     os.chdir(folder)
     os.environ["XDG_CONFIG_HOME"] = f"{folder}/user"
     null = os.open(os.devnull, os.O_RDWR)

@@ -1,4 +1,4 @@
-"""Command lines and ``--config`` files: exit codes, streams, what is echoed, what is left behind."""
+"""Command lines and ``--config`` files: exit codes, streams, echoed values, files left behind."""
 
 import json
 import os
@@ -27,7 +27,7 @@ CODES = {0, 1, 2, 3, 4, 5, 130}
 
 @cache
 def flags(name: str) -> dict[str, click.Option]:
-    """Return the options of a command by what is typed."""
+    """Return the options of a command by their typed form."""
     command: Any = main
     for part in name.split():
         command = command.get_command(click.Context(command), part)
@@ -52,7 +52,7 @@ def value_of(random: Random, flag: str) -> str:
 
 
 def arguments(random: Random) -> tuple[str, list[str]]:
-    """Return a command, and what is typed behind it."""
+    """Return a command and its arguments."""
     name = random.choices(list(WEIGHTS), list(WEIGHTS.values()))[0]
     args = ALWAYS[name].split()
     if name in ARGUMENTS and random.random() < 0.9:
@@ -91,7 +91,7 @@ def write_inputs(random: Random, folder: Path) -> None:
 
 
 def command_line(random: Random, folder: Path) -> str:
-    """A command ends with a documented code; what it cannot do is one line, and leaves no file behind."""
+    """A command ends with a documented code; a refusal is one line, and leaves no file behind."""
     name, args = arguments(random)
     write_inputs(random, folder)
     config = {
@@ -162,7 +162,7 @@ ODD_VALUES = (
 
 
 def config(random: Random, folder: Path) -> str:
-    """A file's value is refused, or is what the same value means when it is typed."""
+    """A file's value is refused, or means the same as typed."""
     name = random.choice(("simulate", "run", "tiles", "search", "collective"))
     keys = [
         x.lstrip("-")
@@ -192,7 +192,7 @@ def config(random: Random, folder: Path) -> str:
 
 
 def _parsed(parts: list[str], args: list[str], name: str) -> tuple[Any, str | None]:
-    """Return what a command would be called with."""
+    """Return the arguments that a command would be called with."""
     command: Any = main
     for part in parts:
         command = command.get_command(click.Context(command), part)

@@ -49,7 +49,7 @@ FAMILIES = {
 
 
 def chance(family: str, seed: int, number: int) -> Random:
-    """Return what a case is drawn from: the same for the same family, seed and number."""
+    """Return the source of a case's draws: the same for the same family, seed and number."""
     return Random(f"{family}/{seed}/{number}")
 
 

@@ -1,4 +1,4 @@
-"""Files of every form that umm reads: whole ones with something changed, held against what they say."""
+"""Files of every form that umm reads: whole ones with something changed, checked against their text."""
 
 import json
 import re
@@ -46,7 +46,7 @@ MACHINES = (
 
 
 def toml_of(value: Any) -> str:
-    """Return nested values as inline TOML; what TOML lacks as text."""
+    """Return nested values as inline TOML; values that TOML lacks as text."""
     if isinstance(value, dict):
         return "{" + ", ".join(f"{json.dumps(str(key))} = {toml_of(x)}" for key, x in value.items()) + "}"
     if isinstance(value, list):
@@ -74,7 +74,7 @@ def _places(text: str) -> list[Any]:
 
 
 def mutant(random: Random, text: str) -> Any:
-    """Return what a JSON text holds with something changed; a few are as they were."""
+    """Return the content of a JSON text with something changed; a few are as they were."""
     return json.loads(text) if random.random() < 0.03 else changed(text, _places(text), random)
 
 
@@ -217,7 +217,7 @@ def checkpoint(random: Random, folder: Path) -> str:
 
 
 def described(random: Random, _folder: Path) -> str:
-    """What tools say of a node is refused, or makes a machine that can be used."""
+    """Output of tools about a node is refused, or makes a machine that can be used."""
     texts = [x for name, x in vars(node_texts).items() if isinstance(x, str) and name.isupper()]
     text = changed_text(random, random.choice(texts), most=6)
     node, refusal = tried(lambda: read(text, 25e9))

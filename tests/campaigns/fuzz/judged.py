@@ -1,4 +1,4 @@
-"""What a refusal must be like, whatever is refused."""
+"""The form that every refusal must have."""
 
 from collections.abc import Callable
 from typing import Any
@@ -12,7 +12,7 @@ TURNS = "\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069"
 
 
 def tried(call: Callable[[], Any]) -> tuple[Any, str | None]:
-    """Return what a call returns and None, or None and the line of its refusal; nothing else may come."""
+    """Return a call's result and None, or None and the line of its refusal; nothing else may come."""
     try:
         return call(), None
     except UmmError as error:

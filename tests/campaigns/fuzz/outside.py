@@ -1,4 +1,4 @@
-"""What other tools write: logs of benchmarks, models' config.json, files of numbers; and what is no file."""
+"""Files of other tools: logs of benchmarks, models' config.json, files of numbers; and odd files."""
 
 import json
 import os
@@ -93,7 +93,7 @@ def model(random: Random, folder: Path) -> str:
 
 
 def numbers(random: Random, folder: Path) -> str:
-    """Files of measured times and of tokens' choices are refused, or say what they say."""
+    """Files of measured times and of tokens' choices are refused, or keep their values."""
     words = ["1.5", "2.0", "3", "1", "0", "2", "0.25"]
     words = [random.choice((*ODD, "²", "9" * 5000)) if random.random() < 0.1 else x for x in words]
     text = random.choice(("\n", ",", " ", ",\n")).join(random.sample(words, random.randrange(1, 7)))

@@ -1,4 +1,4 @@
-"""The page: addresses, what is dropped on it, and what is told to copy."""
+"""The page: addresses, dropped files, and the lines to copy."""
 
 import base64
 import json
@@ -24,7 +24,7 @@ NAMES = (*READERS, "policy", "prefetch", "reuse", "max_gemms", "offset", "granul
 
 
 def address(random: Random, _folder: Path) -> str:
-    """Any address is a state whose own address means the same, and lines of what it does not mean."""
+    """Any address is a state whose own address means the same, and a line for each part without meaning."""
     values = (
         *LAYOUTS,
         *FOREIGN,
@@ -105,7 +105,7 @@ VALUES = (None, 3, -1.5, True, [], [None], {}, {"a": 1}, "x", "", "?m=x", "a" * 
 
 
 def _named(random: Random, given: list[dict[str, str]]) -> list[dict[str, object]]:
-    """Return what a callback is given, with odd values."""
+    """Return the arguments of a callback, with odd values."""
     result = [{"id": x["id"], "property": x["property"], "value": random.choice(VALUES)} for x in given]
     return result if random.random() < 0.8 else result[: random.randrange(len(result) + 1)]
 

@@ -1,4 +1,4 @@
-"""Schedules and traces: their JSON and their arrays with something changed, held against what they say."""
+"""Schedules and traces: their JSON and their arrays with something changed, checked against their text."""
 
 import json
 from functools import cache
@@ -40,7 +40,7 @@ def _schedules() -> list[Schedule]:
 
 
 def schedule(random: Random, folder: Path) -> str:
-    """A schedule file is refused, or what it becomes says the same; as JSON and as arrays."""
+    """A schedule file is refused, or its schedule says the same; as JSON and as arrays."""
     full = random.choice(_schedules())
     if random.random() < 0.6:
         path = folder / "s.json"
@@ -65,7 +65,7 @@ def _json(schedule: Schedule) -> str:
 
 
 def _archive(random: Random, folder: Path, arrays: dict[str, Any], read_path: Any, *beside: str) -> str:
-    """Write arrays, sometimes with bytes changed; what is read of them is what they are."""
+    """Write arrays, sometimes with bytes changed; those that are read equal the written ones."""
     stream = BytesIO()
     (np.savez if random.random() < 0.5 else np.savez_compressed)(stream, **arrays)
     content = stream.getvalue()

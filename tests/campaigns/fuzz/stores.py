@@ -83,7 +83,7 @@ def _changed_by_sql(random: Random, path: Path) -> None:
 
 
 def resumed(random: Random, folder: Path) -> str:
-    """A sweep goes on in a store that was changed, or refuses it; what it adds is right."""
+    """A sweep goes on in a store that was changed, or refuses it; the rows it adds are right."""
     path = folder / "r.db"
     for name in ("r.db", "r.db-wal", "r.db-shm"):
         (folder / name).unlink(missing_ok=True)

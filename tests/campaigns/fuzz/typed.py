@@ -1,4 +1,4 @@
-"""What is typed: values that flags may have, arguments, and the flags without which a case takes long."""
+"""Typed values: those that flags may have, arguments, and the flags without which a case takes long."""
 
 from fuzz.files import MACHINES
 

@@ -1,4 +1,4 @@
-"""What is killed: sweeps, runs, starts and saves, each with what must be there afterwards."""
+"""Kinds of kills: sweeps, runs, starts and saves, each with the state required afterwards."""
 
 import json
 import os
@@ -59,7 +59,7 @@ def amid_mpi_sweep(folder: Path, processes: dict[int, str], share: float) -> boo
 
 
 def unfinished(folder: Path) -> str | None:
-    """What is stored is whole, stays, and a second sweep does the rest."""
+    """Stored rows are whole and stay, and a second sweep does the rest."""
     path = folder / "s.db"
     kept = rows(folder)
     with Store(path) as store:
@@ -131,7 +131,7 @@ def amid_files(folder: Path, processes: dict[int, str], share: float) -> bool:
 
 
 def half_written(folder: Path) -> str | None:
-    """What is there is whole, and a later save removes what the killed one left."""
+    """Files are whole, and a later save removes the remains of the killed one."""
     for path in folder.glob("saved.*"):
         text = path.read_text()
         if path.suffix == ".html":

@@ -32,7 +32,7 @@ _ROLES = {
 
 @dataclass(frozen=True)
 class Kind:
-    """What is killed.
+    """A kind of process to kill.
 
     Attributes:
         command: Its words, by the folder it may write to.
@@ -55,7 +55,7 @@ class Kind:
 
 @dataclass(frozen=True)
 class Killed:
-    """What came of a kill.
+    """The outcome of a kill.
 
     Attributes:
         role: The process that was killed, in a word.

@@ -1,4 +1,4 @@
-"""What ``make kill`` says of a command that cannot be killed, for it has ended by itself."""
+"""The report of ``make kill`` on a command that cannot be killed, for it has ended by itself."""
 
 import json
 import random
