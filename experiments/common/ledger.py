@@ -65,6 +65,8 @@ def given(claim: str, where: str, got: str, holds: bool = True, hangs_on: str = 
 
 def table(entries: Iterable[Entry]) -> str:
     """Return entries as a Markdown table."""
-    lines = ["| claim | where | what came out here | verdict | hangs on |", "|---|---|---|---|---|"]
-    lines += ["| " + " | ".join(x.replace("|", "\\|") for x in entry) + " |" for entry in entries]
+    lines = ["| claim | where | result here | verdict |", "|---|---|---|---|"]
+    for *columns, verdict, decided_by in entries:
+        cells = [*columns, f"{verdict} ({decided_by})" if decided_by else verdict]
+        lines.append("| " + " | ".join(x.replace("|", "\\|") for x in cells) + " |")
     return "\n".join(lines) + "\n"

@@ -92,7 +92,7 @@ def _shapes() -> Iterator[Entry]:
     full = Layout.parse("row@3", (10, 4), 3)
     rows = [sum(full.tile_shape(x)[0] for x in full.tiles_of(rank)) for rank in range(3)]
     yield reproduced(
-        "a tensor is replicated, with the whole shape on every rank, or sharded along one dimension",
+        "a tensor is replicated, or sharded along one dimension",
         result["where"],
         f"`row@3`, DTensor's Replicate: {', '.join(map(str, rows))} of 10 rows; `row` is Shard(0), "
         "`col` Shard(1)",
@@ -145,10 +145,9 @@ def _error() -> Entry:
     return reproduced(
         "an unsupported pair raises an error that names both layouts, both shapes and the rank",
         SAID["errors"]["where"],
-        f"“{result}”; schedules are made for all ranks at once, so their number stands for the rank",
+        f"“{result}”",
         all(x in result for x in parts),
-        "placements = as-given; by default the nearest layouts are taken, and the universal "
-        "algorithm takes any",
+        "placements = as-given",
     )
 
 
@@ -164,7 +163,7 @@ def _future() -> Entry:
         return all(np.isin(x.result(), full).all() for x in futures) and len(futures) == 4
 
     return reproduced(
-        "asynchronous work handles that can be waited on",
+        "asynchronous work handles",
         SAID["work"]["where"],
         "`get_tile_async` gives a future; four at once on each of 4 ranks bring the tiles",
         all(run_ranks(4, program)),

@@ -25,10 +25,7 @@ HERE = Path(__file__).parent
 SAID = published("summa25")
 WIDTH = 960
 WAYS = ("forward_s", "backward_s")
-FIXED = (
-    "a fixed cost the document does not name, about half a second a step whatever the ranks, hides what the "
-    "multiplies take; the sequence's length and the number of layers are not given"
-)
+FIXED = "an unnamed fixed cost of about half a second a step; length and layers are not given"
 
 
 def run(size: str, jobs: int | None) -> Sections:
@@ -139,8 +136,7 @@ def _weak(weak: list[Row]) -> Iterator[Entry]:
             f"{theirs[2]:.3f} and {theirs[4]:.3f}",
             max(spreads.values()) < 1.05,
             "fabric.nic.bandwidth",
-            "the sum of B's gradient over the layers goes through one InfiniBand card a node and "
-            "nothing hides it",
+            "the sum of B's gradient over the layers shares one InfiniBand card a node",
         )
     got = [weak[x]["forward_s"] / weak[0]["forward_s"] for x in (1, 3, 6)]
     wanted = [result["forward_s"][x] / result["forward_s"][0] for x in (1, 3, 6)]
@@ -150,9 +146,8 @@ def _weak(weak: list[Row]) -> Iterator[Entry]:
         f"[2,2,1], [4,4,1], [8,8,1] take {_list(got)} times [1,1,1]; published {_list(wanted)}",
         max(abs(x / y - 1) for x, y in zip(got, wanted, strict=True)) < 0.1,
         "fabric.nic.bandwidth, devices.efficiency.float32",
-        "[2,2,1] agrees within a few percent; between nodes the published times grow less than one "
-        "card of 6.8 GB/s "
-        "for four GPUs allows: whether the rtx nodes have FDR is not confirmed",
+        "between nodes the published times grow less than one card of 6.8 GB/s for four GPUs allows "
+        "(FDR is not confirmed)",
     )
 
 
@@ -164,9 +159,7 @@ def parts(strong: list[Row]) -> Entry:
     seconds = executor("sim").makespan(asked)
     share = seconds / row["forward_s"]
     return reproduced(
-        "feed-forward and attention's projections as distributed multiplies, forward and backward; "
-        "layer norm "
-        "all-reduces two sums a row of ranks, which is negligible",
+        "projections as distributed multiplies; layer norm all-reduces two sums a row of ranks, negligible",
         "section 3.2",
         f"four weights, h × 3h, h × h, h × 4h and 4h × h, and their gradients; on [4,4,4] the two sums of "
         f"{numbers // 2} rows take {1e6 * seconds:.0f} µs, {100 * share:.1f} % of the layer's "

@@ -128,9 +128,9 @@ def entries() -> Iterator[Entry]:
         mean = float(np.mean([x.off for x in inside]))
         output = ", ".join(f"{x.ranks}: {100 * x.off:.1f} %" for x in result)
         yield reproduced(
-            f"XLA's table, {MACHINE}, {what}: whole groups left out of the fit",
+            f"XLA's table, {MACHINE}, {what}, a group left out",
             "openxla/xla, default_collective_perf_table.txtpb",
-            f"off {100 * mean:.1f} % in the mean of groups between others; by ranks {output}",
+            f"off {100 * mean:.1f} % between other groups; by ranks {output}",
             mean <= MOST,
             f"`{MACHINE}`",
             "groups of 4 and 72 are beyond the others; of 32 two rows judge, for the switch does the rest",

@@ -66,9 +66,9 @@ def entries() -> Iterator[Entry]:
         worst = max(rows, key=lambda x: x.regret)
         fitted = sum(bool(SMALL[x.table].fitted) for x in rows)
         yield reproduced(
-            f"which all-reduce is fastest on {title}: one-shot, two-shot, in the switch or NCCL, by size",
+            f"fastest all-reduce on {title}, by size",
             ", ".join(dict.fromkeys(SMALL[key].source for key in keys)),
-            f"right or within {100 * RIGHT:g} % of the fastest at {right} of {len(rows)} sizes; at worst "
+            f"within {100 * RIGHT:g} % at {right} of {len(rows)} sizes; at worst "
             f"{100 * worst.regret:.0f} % longer ({worst.picked} for {worst.best} at {worst.size:g} MiB); "
             f"kernels were fitted at {fitted}",
             right >= 0.9 * len(rows),

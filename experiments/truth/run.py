@@ -26,7 +26,7 @@ SAID = published("truth")
 WITHIN = 0.1
 RANKS = re.compile(r"(?: of|,) (\d+|all ranks|\d+ (?:nodes|ranks|(?:MI|H|B)\d+))$")
 """The end of a group's name that says its ranks."""
-TWO = "two sources: at 2 MiB and 2 GiB XLA's own 8 B200 take {} us, to which the file was fitted, Vultr's {}"
+TWO = "XLA's 8 B200, fitted, take {} us at 2 MiB and 2 GiB, Vultr's {}"
 LATER = {
     "all-gather": TWO.format("45 and 3,048", "22 and 2,874"),
     "reduce-scatter": TWO.format("41 and 2,928", "23 and 2,805"),
@@ -43,11 +43,11 @@ WHY = {
     "Vultr, b200-8, reduce-scatter, 2 nodes":
         "at 64 MiB all-gathers take 235 and 278 us on Google's clusters, Vultr's 490",
     "small all-reduces, two-shot by vLLM, 8 MI355X":
-        "vLLM's own kernel, before AITER's took its place, to which the file was fitted",
+        "vLLM's earlier kernel; AITER's was fitted",
     "small all-reduces, NCCL, 4 H100":
-        "vLLM's four take 37 us for 4 MiB, XLA's two 43, to which the file was fitted",
+        "vLLM's four take 37 us for 4 MiB, XLA's two, fitted, 43",
     "many nodes, all-gather":
-        "an all-gather of 2 GiB on 32 nodes at 200 GB/s, where SimAI's rings of half as much reach 225 on 64",
+        "200 GB/s on 32 nodes, where SimAI's rings of half as much reach 225 on 64",
 }  # fmt: skip
 
 

@@ -163,5 +163,5 @@ def _race() -> Entry:
         f"col × row → row, stationary B, 8 ranks: {local.sum()} of {adds.sum()} updates are of a rank's own "
         f"tile; in place by its GEMM they leave {len(in_place)} races, by accumulate {len(races(schedule))}",
         bool(in_place) and not races(schedule),
-        "others accumulate into the same tile at the same time; it takes its owner's part by accumulate too",
+        "others accumulate into the same tile at that time",
     )

@@ -47,9 +47,8 @@ def _data_structure() -> Entry:
     tiles = ", ".join(f"{name} {rows}x{cols} tiles" for name, (rows, cols) in grids.items())
     holds = refuses and owners == {c: 12 // c for c in factors}
     return reproduced(
-        "row, column, 2-D, tile shape and process grid, irregular edges; c divides p: p = 12 has "
-        "12 owners at "
-        "c = 1, 6 at c = 2, a full copy each at c = 12",
+        "row, column, 2-D, tiles and process grid, irregular edges; p = 12 has 12 owners at c = 1, "
+        "6 at c = 2, 1 at c = 12",
         "section 3",
         f"{got}; of 48x36: {tiles}; c = 5 is refused",
         holds,
@@ -93,9 +92,7 @@ def _op_lists() -> Iterator[Entry]:
         covered == right == tried,
     )
     yield reproduced(
-        "a replica of a replicated stationary matrix does 1/c of k (C), m (B) or n (A); a tile "
-        "that straddles "
-        "the cut is not counted twice",
+        "a replica of a stationary matrix does 1/c of k (C), m (B) or n (A), once",
         "section 4.1",
         f"in {split} of {tried} of the same, each replica's ops cover its own c-th of the "
         "dimension and no more",
@@ -197,8 +194,8 @@ def _execution() -> Iterator[Entry]:
         for x in changes
     )
     yield reproduced(
-        "iteration offset, prefetch, bounded concurrency and a pool, each of which can be switched off; the "
-        "offset takes p simultaneous readers of a tile to one",
+        "iteration offset, prefetch, bounded concurrency and a pool, each optional; "
+        "the offset takes p readers of a tile to one",
         "section 4.2",
         f"row × row → row on 8 ranks: {readers['none']} others read one tile at once without offset, "
         f"{readers['index']} with; {same} of {len(changes)} settings give the same product",
@@ -229,8 +226,7 @@ def _cost_model() -> Entry:
     near, far = rates[0, 1:3] / 1e9
     right = int((np.abs(off) < 1e-6).sum())
     return reproduced(
-        "the cost model: a roofline of tile shape, peak and memory bandwidth; bytes over the bandwidth "
-        "between that pair",
+        "the cost model: a roofline; bytes over a pair's bandwidth",
         "section 4.3",
         f"so for {right} of {len(off)} gemms and gets of two schedules on `pvc-12`; memory bounds "
         f"{sum(by_memory)} of {len(by_memory)} gemms; a get from the other tile of a GPU goes at {near:.0f} "

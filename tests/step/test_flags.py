@@ -82,3 +82,10 @@ def test_the_command_prints_flags_alone(framework):
     assert result.exit_code == 0, result.output
     assert result.stdout.startswith("# ")
     assert "predicted" in result.stdout.splitlines()[0]
+
+
+@pytest.mark.parametrize("framework", FRAMEWORKS)
+def test_a_new_schedule_that_a_framework_lacks_is_a_comment(framework, monkeypatch):
+    monkeypatch.setattr("umm.step.parallel.SCHEDULES", (*SCHEDULES, "gpipe"))
+    parallel = Parallel(ranks=8, batch=8, length=64, pp=2, schedule="gpipe")
+    assert "# schedule gpipe is not in" in emitted(framework, parallel, 1.5, 1000.0)

@@ -3,7 +3,6 @@
 from collections.abc import Callable, Iterator
 
 from umm.step.parallel import IN_BF16, Parallel
-from umm.step.pipeline import ZERO_BUBBLE
 
 RECIPES = {
     "bf16": "", "fp8": "--fp8-format hybrid --fp8-recipe tensorwise",
@@ -66,7 +65,7 @@ def megatron(p: Parallel) -> Iterator[str]:
         yield f"# every {p.every}. layer alone is computed again; Megatron-LM repeats all, or the first N"
     if p.recompute == "selective":
         yield "# a dense MLP's activation is kept: Megatron-LM repeats it with its multiplies alone"
-    if p.schedule in ZERO_BUBBLE:
+    if p.schedule not in ("1f1b", "interleaved"):
         yield f"# schedule {p.schedule} is not in Megatron-LM; this runs 1F1B"
 
 
@@ -90,7 +89,9 @@ def torchtitan(p: Parallel) -> Iterator[str]:
     yield f"tensor_parallel_degree = {p.tp}"
     yield f"pipeline_parallel_degree = {p.pp}"
     if p.pp > 1:
-        yield f'pipeline_parallel_schedule = "{SCHEDULES[p.schedule]}"'
+        yield f'pipeline_parallel_schedule = "{SCHEDULES.get(p.schedule, "1F1B")}"'
+        if p.schedule not in SCHEDULES:
+            yield f"# schedule {p.schedule} is not in torchtitan; this runs 1F1B"
         yield f"pipeline_parallel_microbatch_size = {p.micro_batch}"
     yield f"context_parallel_degree = {p.cp}"
     yield f"expert_parallel_degree = {p.ep}"
