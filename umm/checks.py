@@ -75,7 +75,6 @@ def random_arrays(
 
     Args:
         wanted: Shape and type of each.
-        seed: Of all of them together.
 
     Raises:
         InfeasibleError: if this host lacks the memory.

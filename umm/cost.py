@@ -212,10 +212,7 @@ def attention_seconds(
     the time where the machine has one.
 
     Args:
-        machine: The device.
         dtype: Of queries, keys and values.
-        heads: How they belong together.
-        rows: The queries.
         count: Heads of queries.
         backward: Whether it is the kernel of the gradients.
         pace: Factors of the device on the machine's numbers.
@@ -296,7 +293,6 @@ def prefill_seconds(
     """Return the seconds of causal attention of prompts by an engine's kernel; None without one.
 
     Args:
-        machine: With an engine's kernels.
         dtype: Of the products: bfloat16 or float8.
         cache: Type of the cache's elements.
         sequences: This and the other sizes are those of :func:`umm.machines.prefill.causal`.
@@ -358,7 +354,6 @@ def decode_seconds(
     """Return the seconds of attention of a token of each sequence, by an engine's kernel; None without one.
 
     Args:
-        machine: With an engine's kernels.
         cache: Type of the cache's elements: bfloat16 or float8.
         sequences: Prompts, or tokens, of one kernel.
         keys: Of each in the cache.
@@ -401,11 +396,7 @@ def _measured(
 
     Args:
         machine: The device, with its tables.
-        kernel: A name of SIZES.
-        shape: Values of the format.
-        sizes: The sizes of the kernel.
         law: Seconds on a machine of sizes, as benchmarks measure them with a warm cache.
-        took: By law.
     """
     tables = machine.serving
     rows = tables.rows.get((kernel, format_text(*shape))) if tables else None
@@ -433,7 +424,6 @@ def experts_seconds(
         top_k: Experts of each token.
         experts: Of all ranks.
         tp: Ranks that share each expert.
-        ep: Groups of experts.
         gated: Whether a second product gates the inner result.
         skew: Exponent of a power law of the experts' shares; 0 for tokens that take turns.
         warm: Whether the L2 cache has what it holds of weights, as in a benchmark.
@@ -462,8 +452,6 @@ def exchange_seconds(
         tokens: Of each rank.
         hidden: Columns of a token.
         top_k: Experts of each.
-        experts: Of all ranks.
-        ranks: Of the node.
         low_latency: Whether few tokens go once for each expert, rather than many once for each rank.
     """
     ways = [exchange_of(machine.exchange, x, low_latency) for x in ("dispatch", "combine")]
@@ -546,7 +534,6 @@ def transfer_bytes(machine: Machine, payload: npt.ArrayLike, cached: npt.ArrayLi
     """Return the bytes a get, put or broadcast is charged on its links.
 
     Args:
-        machine: What messages reach.
         payload: In bytes.
         cached: Whether what is moved is in a cache, or a share; see ``MessageSizes.slowdown``.
     """
@@ -557,7 +544,6 @@ def accumulate_bytes(machine: Machine, payload: npt.ArrayLike, strided: npt.Arra
     """Return the bytes an accumulate or reduce is charged on its links.
 
     Args:
-        machine: What accumulates reach.
         payload: In bytes.
         strided: Whether it adds to some of its tile's columns, so that its rows lie apart in memory.
     """
@@ -571,7 +557,6 @@ def local_accumulate_seconds(
     """Return how long an accumulate inside one device takes: two reads and a write of the payload.
 
     Args:
-        machine: What accumulates reach.
         payload: In bytes.
         strided: Whether it adds to some of its tile's columns.
         pace: Factors of the device on the machine's numbers.

@@ -83,8 +83,6 @@ def expect(value: object, kinds: type | tuple[type, ...], what: str, works: str)
 
     Args:
         kinds: The types it may have.
-        what: What takes it.
-        works: What would work.
 
     Raises:
         InputError: in one line.

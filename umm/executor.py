@@ -61,7 +61,6 @@ class Delaying(Protocol):
         """Perform a schedule once for each draw.
 
         Args:
-            schedule: What to perform.
             delays: How many times as long local work, bytes and launches of each rank take, each ≥ 1; shape
                 (draws, 3, ranks).
             operands: As :meth:`Executor.run` takes them.
@@ -166,7 +165,6 @@ class Calibrator(Protocol):
         """Measure this machine with microbenchmarks and return its machine file.
 
         Args:
-            dtypes: Types whose multiplies are measured.
             note: Called with what is measured now.
             rounds: Where finished rounds are kept; of one that measures in rounds.
         """

@@ -174,9 +174,6 @@ def read_toml(path: str | Path) -> dict[str, Any]:
 def parse_toml(text: str, path: str | Path) -> dict[str, Any]:
     """Parse a TOML text; its whole numbers fit 64 bits, as TOML has it.
 
-    Args:
-        path: Its name in a message.
-
     Raises:
         InputError: in one line, if it is not TOML.
     """
@@ -300,7 +297,6 @@ def whole_file(path: str | Path, durable: bool = False) -> Iterator[Path]:
     is followed to its file. What is not a file, a pipe or ``/dev/stdout`` say, is written to as it is.
 
     Args:
-        path: The file.
         durable: Whether its bytes and its name must outlast a loss of power from the end of the block on.
 
     Raises:
@@ -388,8 +384,6 @@ def fields_of(
     Args:
         data: What the JSON holds.
         what: Its expected kind, for the message: ``a tensor``.
-        required: Keys it must have.
-        optional: Keys it may have.
 
     Raises:
         InputError: naming the key that is missing or unknown, and those there are.

@@ -63,7 +63,6 @@ def solver(
         cost: Of each column.
         upper: Most of each column, whose least is 0.
         integer: Whether a column is an integer.
-        rows: Constraints.
         max_nodes: Nodes of branch and bound; the dual bound at its end is valid, if not the optimum.
 
     Source: Huangfu and Hall (2018), Parallelizing the dual revised simplex method; https://highs.dev.

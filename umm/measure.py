@@ -121,9 +121,6 @@ def measure(
     """Run a schedule several times with the same operands.
 
     Args:
-        schedule: The schedule to run.
-        performer: The executor that runs it.
-        name: The executor's name.
         iters: Counted runs, ≥ 1.
         warmup: Runs before them that do not count.
         check: Whether to hold every run's C, or outputs, against float64 NumPy.

@@ -69,7 +69,6 @@ def place(
     That is exactly ``schedule.memory_bytes``, and more where sums of 8-bit factors are kept in float64.
 
     Args:
-        schedule: What is to be performed.
         transport: How this rank reaches the others.
         types: The NumPy type that stands for a type of a tensor.
 

@@ -121,7 +121,6 @@ def operands_of(
     """Return an array for every tensor that has one before the run, in the type that stands for the tensor's.
 
     Args:
-        schedule: What is to be performed.
         operands: By name, or in the order of the tensors; one with a third, first, dimension has a slice for
             every replica. Uniform in [−1, 1) with a fixed seed if None.
         types: The NumPy type that stands for a type of a tensor; floats are rounded to bfloat16.

@@ -19,10 +19,8 @@ def array_step(kind: int, work: Work, ranks: Mapping[int, Transport], multiply: 
     """Return a function that performs an action, its views made beforehand.
 
     Args:
-        kind: The action's kind.
         work: Its memory.
         ranks: The transports of the ranks that this process acts for, the action's own among them.
-        multiply: Multiplies two arrays.
     """
     if work.writes is None:
         return _nothing

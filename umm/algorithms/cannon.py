@@ -48,7 +48,6 @@ def shifts(
     """Move tiles over a square layer of ranks and yield each rank's next factors.
 
     Args:
-        build: Receives the actions.
         names: A and B have a tile for each place of the layer.
         layer: Replica of A and of B that the layer holds.
         steps: Which of the q steps; all if not given. The skew goes right to the first.

@@ -202,13 +202,8 @@ def spread(
     """Broadcast a part of a panel along a line of ranks, and enter each rank's panel.
 
     Args:
-        build: Receives the actions.
-        write: Writes a broadcast there.
         part: The part at its owner. A panel of one part is used there; others are put together.
         axis: 0 for a panel of rows, 1 for one of columns.
-        parts: All of the panel.
-        line: The ranks.
-        slot: Pool slot of their temporaries.
         panels: Panel of each rank; filled.
     """
     extent = Interval(parts[0].start, parts[-1].stop)

@@ -49,7 +49,6 @@ def backward(build: Builder, names: Names, gradients: Names, how: Panels) -> Non
     """Write the two multiplies of the backward pass: dA = dC·Bᵀ, and dB = Aᵀ·dC, summed over the layers.
 
     Args:
-        build: Where the actions go.
         names: Of A, B and C, in the layouts of :func:`native`; C is not used.
         gradients: Of dA, dB and dC, each in the layout of what it is the gradient of.
         how: How panels go, and the sum over the layers.
@@ -67,7 +66,6 @@ def layers_of(build: Builder, b: str, how: Panels) -> list[Plane]:
     Args:
         build: Where the actions go.
         b: A tensor that lies on each of them.
-        how: How panels go.
     """
     q = build.layout(b).process_grid[0]
 

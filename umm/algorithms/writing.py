@@ -96,7 +96,6 @@ def gathered(build: Builder, pieces: dict[int, Slice], collective: str, slot: Ha
     """Gather the pieces of a matrix; return the slice in which each rank has all of them.
 
     Args:
-        build: Receives the actions.
         pieces: Piece of each rank; together they make a rectangle.
         collective: A way to do an all-gather.
         slot: Pool slot of the gathered matrix.
@@ -126,7 +125,6 @@ def scatter_sum(build: Builder, way: str, partials: Mapping[int, Slice], owners:
     """Add the sum of some ranks' partial sums to the owners of its parts; the partial sums are spoilt.
 
     Args:
-        build: Receives the actions.
         way: A way to do a reduce-scatter.
         partials: Each rank's partial sum, all of the same rows and columns.
         owners: Each rank's target for its part of the sum, zero before.
@@ -145,9 +143,7 @@ def sum_replicas(build: Builder, way: str, tensor: str) -> None:
     """Let every replica of a tensor hold the sum of all replicas, in place, tile by tile.
 
     Args:
-        build: Where the actions go.
         way: A way to do an all-reduce inside a node.
-        tensor: Its name.
     """
     layout = build.layout(tensor)
     rows, cols = layout.grid_shape()
@@ -271,7 +267,6 @@ def lowered(
 
     Args:
         problem: What is multiplied, in any layouts.
-        given: Some of the algorithm's options.
         way_of: Returns the way to move an operand of a type from one layout to another.
 
     Raises:

@@ -75,7 +75,6 @@ class Checkpoint(Mapping[str, Array]):
         """Copy pieces of a matrix, bit for bit; each part they lie in is read and verified once.
 
         Args:
-            name: The matrix.
             pieces: Pieces to fill; their arrays have elements of its type's size.
 
         Raises:

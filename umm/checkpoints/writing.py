@@ -52,7 +52,6 @@ def commit(folder: str | Path, matrices: Sequence[Saved]) -> None:
     """Let the parts that all ranks have just written be the checkpoint, and remove those of the one before.
 
     Args:
-        folder: Of the checkpoint.
         matrices: In the order of each rank's sections; they need no checksums yet.
 
     Raises:

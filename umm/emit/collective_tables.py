@@ -30,7 +30,6 @@ def xla_table(machine: Machine, platform: str) -> str:
     of an all-reduce and an all-to-all.
 
     Args:
-        machine: Whose collectives.
         platform: The key by which XLA finds it: ``sm_90``, ``sm_100_B200``, ``gfx950``.
 
     Raises:

@@ -72,7 +72,6 @@ def serving(engine: str, deployment: Deployment, model: str, note: str, prefill:
 
     Args:
         engine: ``vllm`` or ``sglang``.
-        model: Its name or path.
         note: What is predicted, in a line.
         prefill: Ranks that compute prompts apart; 0 if none do.
     """

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 
 from umm.emit.described import HEAD, SIZES, TAIL, Described, listed
-from umm.layouts.frameworks.mesh import Meshed, Use
+from umm.layouts.frameworks.mesh import Meshed
 
 PARTIAL = "Partial()"
 # By what a mesh axis cuts of the matrix that stays (0 rows, 1 columns, None nothing): what A, B and the
@@ -96,7 +96,7 @@ def program(asked: Described, meshes: Sequence[Meshed]) -> str:
     half = asked.problem.c_dtype != asked.problem.dtype
     sums = any(way[2] == PARTIAL for way in ways)
     lies = {
-        f"{name}_lies": _written([_placement(use) for use in x.uses])
+        f"{name}_lies": _written([("Replicate()" if use is None else f"Shard({use.dim})") for use in x.uses])
         for name, x in zip("abc", lying, strict=True)
     }
     a_there, b_there = tuple(way[0] for way in ways), tuple(way[1] for way in ways)
@@ -116,10 +116,6 @@ def program(asked: Described, meshes: Sequence[Meshed]) -> str:
         product=", and partial sums of C are added up" if sums else "",
         matmul="(a @ b).to(C_DTYPE)" if half else "(a @ b)",
     )
-
-
-def _placement(use: Use) -> str:
-    return "Replicate()" if use is None else f"Shard({use.dim})"
 
 
 def _written(placements: Sequence[str]) -> str:

@@ -79,8 +79,6 @@ def words(view: View, files: Files, usual: Mapping[str, str], chains: Files = NO
     """Return everything but the controls' values, the tab in sight and the progress.
 
     Args:
-        view: What is shown.
-        files: Topology files that are there.
         usual: Every part of an address as it is when nothing is said.
         chains: Files of chains that are there.
     """
@@ -262,7 +260,6 @@ def progress(view: View, cancelled: bool = False) -> Shown:
     """Return the status line, the stage in a word, and whether the search can be cancelled.
 
     Args:
-        view: What is shown.
         cancelled: Whether the viewer wants no more of the search.
     """
     if view.case is None:

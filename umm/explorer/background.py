@@ -214,20 +214,16 @@ class _Run:
                     process.terminate()
             with suppress(EOFError, OSError):
                 receiver.poll(WAITED)
-                _step_back(process.pid)
+                # Lower the priority of a process below the page and its browser, where the system can.
+                if process.pid is not None and hasattr(os, "setpriority"):
+                    with suppress(OSError):
+                        priority = os.getpriority(os.PRIO_PROCESS, 0)
+                        os.setpriority(os.PRIO_PROCESS, process.pid, priority + NICE)
                 while True:
                     question.take(receiver.recv())
                     question.heard.set()
             process.join()
         return process.exitcode
-
-
-def _step_back(process: int | None) -> None:
-    """Lower the priority of a process below the page and its browser, where the system can."""
-    if process is not None and hasattr(os, "setpriority"):
-        with suppress(OSError):
-            priority = os.getpriority(os.PRIO_PROCESS, 0)
-            os.setpriority(os.PRIO_PROCESS, process, priority + NICE)
 
 
 def _answer(connection: Connection, function: Callable[..., None], *arguments: Any) -> None:

@@ -11,7 +11,7 @@ from dash.exceptions import PreventUpdate
 
 from umm.errors import UmmError
 from umm.explorer import answer
-from umm.explorer.background import Behind, Single
+from umm.explorer.background import Behind
 from umm.explorer.point import Files, case_of, outline_of, tried
 from umm.explorer.state import read, usual_values
 from umm.explorer.tabs import TABS
@@ -112,7 +112,9 @@ def answered(asked: Asked, sources: Sources) -> Answer:
         return Answer((_all(view, asked, sources) if first else shown) | answer.progress(view), over=True)
     if first:
         behind.forget_failed()
-    long = _long(view)
+    # The background runs of shown points whose schedules may take longer than a request.
+    views = [view, *filter(None, [view.pinned])]
+    long = [x.scheduled for x in views if x.scheduled is not None]
     waits = view.state.waits or bool(long)  # then what comes later decides what every tab shows
     prices = TABS[view.state.tab].prices or waits
     if asked.cancels:
@@ -150,12 +152,6 @@ def answered(asked: Asked, sources: Sources) -> Answer:
             behind.want(sure, unsure)
     over = bool(shown["cancel.hidden"]) and (cancelled or view.is_sure)
     return Answer(shown, over, soon=prices and not over and (draws or not shown["status.title"]))
-
-
-def _long(view: View) -> list[Single]:
-    """Return the background runs of shown points whose schedules may take longer than a request."""
-    views = [view, *filter(None, [view.pinned])]
-    return [x.scheduled for x in views if x.scheduled is not None]
 
 
 def _all(view: View, asked: Asked, sources: Sources) -> Shown:

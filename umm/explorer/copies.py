@@ -36,7 +36,6 @@ def as_python(state: State, ranks: int, stationary: Stationary | None = None) ->
     """Return the Python that simulates it, and of a chain searches first.
 
     Args:
-        state: What is chosen.
         ranks: Over so many.
         stationary: What each product of a chain keeps in place, where that is its best.
     """

@@ -286,8 +286,6 @@ def predicted(state: State, machine: Machine, text: str) -> tuple[Problem | Chai
     """Return the program of a point, the keyword arguments that schedule it, and its trace.
 
     Args:
-        state: What the point rests on.
-        machine: Where it runs.
         text: Of the chain's file, if it is of one.
 
     Raises:
@@ -305,7 +303,13 @@ def predicted(state: State, machine: Machine, text: str) -> tuple[Problem | Chai
     if state.chain:
         stays: Any = state.stationary
         if stays == "best":
-            stays = _best_in_place(outline_of(state, text), state.layouts, machine, ranks)
+            # The best stationary matrix of each multiply for these layouts alone.
+            outline = outline_of(state, text)
+            texts = outline.layouts_of(state.layouts or None, ranks)
+            only = {x.name: (texts.get(x.name, "row"),) for x in outline.tensors}
+            points = Assignments(outline, ranks, only, stationary="best")
+            tables = tables_of(points, machine, points.options.to_dict(), 0.0)
+            stays = tables.stationary([0] * len(points.choices))
         way = {"stationary": stays}
     elif state.algorithm != UNIVERSAL:
         way = {"algorithm": state.algorithm}
@@ -321,15 +325,6 @@ def _program(state: State, machine: Machine, text: str) -> Problem | Chain:
         return outline_of(state, text).laid_out(state.layouts or None, ranks)
     layouts = {x: getattr(state, x) for x in "abc"}
     return Problem(**state.sizes, dtype=state.dtype, ranks=ranks, given=state.given, **layouts)
-
-
-def _best_in_place(outline: Outline, layouts: str, machine: Machine, ranks: int) -> Mapping[str, str]:
-    """Return the best stationary matrix of each multiply for these layouts alone."""
-    texts = outline.layouts_of(layouts or None, ranks)
-    only = {x.name: (texts.get(x.name, "row"),) for x in outline.tensors}
-    points = Assignments(outline, ranks, only, stationary="best")
-    tables = tables_of(points, machine, points.options.to_dict(), 0.0)
-    return tables.stationary([0] * len(points.choices))
 
 
 def _ops(program: Any) -> int:
@@ -374,7 +369,6 @@ def deciding_of(
 
     Args:
         problem: What is looked at, of the universal algorithm.
-        way: How it is scheduled.
         better: What a search has found to be better, if anything is.
     """
     lower, schedule_of = partial(schedule, problem, **way), better.schedule if better else None

@@ -185,7 +185,6 @@ class State:
         Args:
             layouts: Of each tensor.
             stationary: The matrix that stays in place; a chain keeps what it is asked for.
-            options: The other choices.
         """
         if self.chain:
             return replace(self, layouts=",".join(f"{name}={text}" for name, text in layouts.items()), op=-1)

@@ -128,11 +128,7 @@ def _filled(
 
     Args:
         start: Where each bar begins; sorted by lane.
-        end: Where it ends.
-        place: Its lane.
         sides: How far its sides are from the middle of the lane.
-        name: In the legend.
-        colour: Of all.
     """
     ends = np.stack((start, start, end, end), axis=1).ravel()
     low, high = place + sides[0], place + sides[1]

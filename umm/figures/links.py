@@ -37,8 +37,6 @@ def beside(title: str, seconds: Mapping[str, float], taken: str, over: frozenset
     """Return a bar for each makespan, the first on top.
 
     Args:
-        title: Above them.
-        seconds: Makespans by name.
         taken: The name of the one to take, which is darkest.
         over: Names of those over the budget: grey, hatched, and said to be so.
     """
@@ -161,8 +159,6 @@ def fill(trace: Trace, links: NDArray[np.int64], edges: NDArray[np.float64]) -> 
     can come out slightly over 1.
 
     Args:
-        trace: What to look at.
-        links: Numbers of links.
         edges: Increasing times in seconds.
 
     Returns:

@@ -32,7 +32,6 @@ def replication_map(
     Args:
         seconds: Makespan of each point, or its lower bound.
         down: Replication factor of one operand in each point.
-        across: That of another.
         labels: What each point is called, without its replication factors.
         exact: Whether its makespan was simulated; the cell of a bound is hatched grey and says ≥.
         numbers: The number of each, passed on when its cell is clicked.

@@ -62,7 +62,6 @@ def trace_sections(trace: Trace, heading: str = "", verdict: str = "") -> list[S
     """Return the parts of a page that show a trace.
 
     Args:
-        trace: What to show.
         heading: Heading above its verdict.
         verdict: What is said of it; the trace's own verdict if empty.
     """

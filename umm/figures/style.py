@@ -109,8 +109,6 @@ def drawing(data: Sequence[Mapping[str, Any]], title: str, height: int, **layout
 
     Args:
         data: Its traces as plotly.js takes them.
-        title: Above it.
-        height: In pixels.
         layout: What else its layout has, as plotly.js takes it: an axis has ``title={"text": …}``.
     """
     return {"data": list(data), "layout": _look(title, height, layout)}

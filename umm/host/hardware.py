@@ -43,7 +43,6 @@ def kernel_warning(library: str, kernel: str, flags: str | None = None) -> str |
     """Return a warning if the CPU has AVX-512 and OpenBLAS's kernel does not use it, down to half the rate.
 
     Args:
-        library: Name of the library.
         flags: What the CPU can do, as Linux names it; this CPU's if None.
 
     >>> kernel_warning("openblas", "Haswell", flags="avx2 avx512f")[:47]

@@ -27,7 +27,6 @@ def handled(
     """Call a function on signals meanwhile, except those that are ignored or have a handler already.
 
     Args:
-        numbers: The signals.
         handler: The function.
         instead: A handler that it may take the place of.
     """
@@ -112,11 +111,6 @@ def die_with(parent: int) -> None:
 def adopt_orphans() -> None:
     """Have the system make this process the parent of its descendants whose parents have died."""
     _ask(_CHILD_SUBREAPER, 1)
-
-
-def shown_as() -> str:
-    """Return the name by which the system shows this process."""
-    return (_PROC / "self" / "comm").read_text(errors="replace").strip()
 
 
 def show_as(name: str) -> None:
@@ -244,7 +238,7 @@ def watch_over() -> None:
     proxy = proxy_above(os.getpid())
     began = min(time(), started(proxy))  # it describes the host before it starts a rank
     end, _ = os.pipe()  # the system closes the other end when this process has ended
-    name = shown_as()
+    name = (_PROC / "self" / "comm").read_text(errors="replace").strip()
     show_as(NAME)  # of whom a child has it: nobody who looks at processes sees it without
     if os.fork():
         show_as(name)
@@ -261,12 +255,7 @@ def watch_over() -> None:
 
 
 def sweep_last(since: float, proxy: int) -> None:
-    """Clean up after a job whose ranks are ending; wait some seconds for the last of them.
-
-    Args:
-        since: When the job began.
-        proxy: The job's proxy on this host, 0 if there is none.
-    """
+    """Clean up after a job and its proxy, if not 0, whose ranks are ending; wait some seconds for the last."""
     until = time() + LAST_RANKS
     ending = True
     while ending:

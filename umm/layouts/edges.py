@@ -90,7 +90,6 @@ def checked_edges(edges: Sequence[int] | Ints, size: int, name: str) -> Ints:
 
     Args:
         edges: Where each part starts, and the end.
-        size: Of the dimension.
         name: What the edges cut, for the error: ``row`` or ``column``.
 
     Raises:

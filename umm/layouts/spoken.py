@@ -52,7 +52,6 @@ class Spoken(TileGrid):
             x: A DTensor or a DTensorSpec. Or, with placements and a shape, a ``DeviceMesh``, the lengths of
                 its axes as a tuple, or its ranks as nested lists.
             placements: One for each axis of the mesh: real ones, or texts such as ``"Shard(0)"``.
-            shape: Of the matrix.
 
         Raises:
             LayoutError: for what is no layout of a matrix, such as Partial.
@@ -94,7 +93,6 @@ class Spoken(TileGrid):
             x: An array with a ``NamedSharding``; one of these, with a shape; or, with a spec and a shape, a
                 ``Mesh`` or the names and lengths of its axes as a dict.
             spec: A ``PartitionSpec``, or what one takes.
-            shape: Of the matrix.
 
         Raises:
             LayoutError: for what JAX would not shard, such as sizes that do not divide.

@@ -186,7 +186,6 @@ def scaled_form(text: str, rows: float, cols: float) -> str:
     """Return the text of a layout of a matrix with other sizes, cut alike: tiles and edges with the matrix.
 
     Args:
-        text: The text form.
         rows: Factor of the rows.
         cols: Factor of the columns.
 

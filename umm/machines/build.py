@@ -27,8 +27,6 @@ def build(
     """Return the machine a file describes.
 
     Args:
-        content: Of the file.
-        path: Of the file.
         name: Of the machine.
         choices: The engines to choose from, checked before; those of the content if None.
 

@@ -210,7 +210,6 @@ def joined(
     """Return the ``[fabric]`` table of equal nodes.
 
     Args:
-        inside: That of one node.
         network: The ``[network]`` table: cards of a node, and what they hang on.
         nodes: How many, as a file has a number.
         names: Of the devices of a node, which a fabric of listed links needs.

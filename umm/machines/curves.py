@@ -218,7 +218,6 @@ class MessageSizes:
         caches.
 
         Args:
-            nbytes: The size.
             cached: What the ranks get from a cache in the mean over what its rank does, at most 1; 0 for what
                 comes from memory.
 

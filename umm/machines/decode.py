@@ -102,7 +102,6 @@ class Decode(Sourced):
         """Return the seconds of a kernel.
 
         Args:
-            tokens: What it computes.
             peak: flop/s of the device in 16 bits.
             itemsize: Bytes of an element of the cache.
             warm: Whether the L2 cache has what it holds of the keys, as where a kernel is run over and over.
@@ -157,7 +156,6 @@ def decode_of(
     """Return an engine's kernel of single tokens; with another type of cache where it has none of this one.
 
     Args:
-        tables: The engine's.
         cache: Type of the cache's elements.
         head: Columns of a key.
         windowed: Whether there is a window.

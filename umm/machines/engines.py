@@ -82,7 +82,6 @@ def with_engine(document: Mapping[str, Any], key: str, graphs: bool, machine: st
     Without graphs no multiply takes less than the host takes to launch it, the file's ``launch``.
 
     Args:
-        document: The content.
         key: Of the engine; with ``+triton`` or another backend of attention where the engine has one.
         graphs: Whether its kernels are in graphs.
         machine: Whose content it is, for errors.

@@ -47,8 +47,6 @@ class Exchange(Sourced):
             tokens: Of a rank; all but ranks and width broadcast.
             hidden: Columns of a token.
             top_k: Experts of each.
-            experts: Of all ranks.
-            ranks: Of the node.
             width: Bytes/s of the links by which a rank hears.
             blocks: Multiprocessors; the table's if None.
 

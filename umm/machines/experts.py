@@ -81,8 +81,6 @@ def rows_of_experts(tokens: int, experts: int, top_k: int, groups: int = 1, skew
     """Return the rows of each expert of the rank that has most, in several draws if they are drawn.
 
     Args:
-        tokens: Of the layer.
-        experts: Of all ranks.
         top_k: Experts of each token.
         groups: Ranks that the experts are spread over.
         skew: Exponent of a power law of the experts' shares; 0 for tokens that take turns.

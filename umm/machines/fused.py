@@ -69,7 +69,6 @@ class Attention(Sourced):
 
         Args:
             heads: How queries and keys belong together.
-            rows: The queries.
             count: Their heads.
 
         >>> from umm.program.functions.attention import Heads

@@ -153,7 +153,6 @@ class Prefill(Sourced):
         """Return the seconds of a kernel.
 
         Args:
-            prompts: What it computes.
             peak: flop/s of the device.
             itemsize: Bytes of an element of the cache.
             written: Whether keys and values go to the cache before.
@@ -207,8 +206,6 @@ def prefill_of(
     """Return an engine's kernel of prompts; with another type of cache where it has none of this one.
 
     Args:
-        tables: The engine's.
-        dtype: Of the products.
         cache: Of the cache's elements.
         head: Columns of a key.
         windowed: Whether there is a window.

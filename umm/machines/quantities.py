@@ -285,9 +285,6 @@ def table_of(name: str, base: type[Table], numbers: type, partial: bool = False)
     """Return a table of a machine file with the numbers that a dataclass declares.
 
     Args:
-        name: Of the table.
-        base: Its other keys and rules.
-        numbers: The dataclass.
         partial: Whether the table need not have what has no default, for another one may state it.
     """
     keys: dict[str, Any] = {

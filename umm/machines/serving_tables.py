@@ -88,7 +88,6 @@ def read_serving(path: Path, machine: Any) -> ServingTables:
     """Return the measured attention and experts of a table that ``umm machine import --kernels`` wrote.
 
     Args:
-        path: The table.
         machine: By its file alone.
 
     Raises:

@@ -170,7 +170,6 @@ def set_numbers(
     """Return a file's content with some numbers set to others.
 
     Args:
-        document: The content.
         settings: By dotted name the new value or a factor, as :func:`with_settings` takes them.
         machine: Whose file it is, for errors.
         source: Where the new numbers are from; None for that they are set.

@@ -182,7 +182,6 @@ def read_tables(path: Path, law_of: Callable[[str], Kernels | None], machine: st
     """Return the measured multiplies of a table that ``umm machine import --kernels`` wrote.
 
     Args:
-        path: The table.
         law_of: The kernels of a type in the machine's file; None if there are none.
         machine: Its name, for errors.
 

@@ -54,7 +54,6 @@ def set_apart(
 
     Args:
         apart: What is set apart, by name: a factor such as ``x0.5``, a quantity, or for cards ``down``.
-        names: The devices.
         memory_bandwidth: Bytes/s of a device's memory.
         fabric: Their links, changed in place.
 

@@ -30,7 +30,18 @@ def server() -> Server[Any]:
     served, room = tools(), anyio.CapacityLimiter(os.cpu_count() or 1)
 
     async def list_tools(ctx: Any, params: Any) -> types.ListToolsResult:
-        return types.ListToolsResult(tools=[_tool(x) for x in served.values()])
+        return types.ListToolsResult(
+            tools=[
+                types.Tool(
+                    name=x.name,
+                    description=x.command.help or "",
+                    input_schema=x.schema(),
+                    output_schema=schema(x.name),
+                    annotations=READ_ONLY,
+                )
+                for x in served.values()
+            ]
+        )
 
     async def call_tool(ctx: Any, params: types.CallToolRequestParams) -> types.CallToolResult:
         try:
@@ -45,17 +56,6 @@ def server() -> Server[Any]:
 
     texts = {"version": __version__, "instructions": INSTRUCTIONS}
     return Server("umm", on_list_tools=list_tools, on_call_tool=call_tool, **texts)
-
-
-def _tool(served: Served) -> types.Tool:
-    """Return a tool as a client lists it."""
-    return types.Tool(
-        name=served.name,
-        description=served.command.help or "",
-        input_schema=served.schema(),
-        output_schema=schema(served.name),
-        annotations=READ_ONLY,
-    )
 
 
 async def answered(served: Served, arguments: Mapping[str, Any]) -> dict[str, Any]:

@@ -102,7 +102,6 @@ def solve(weights: Sequence[Weight], ranks: int, hidden: float | None = None) ->
 
     Args:
         weights: Prices of each weight.
-        ranks: Who can own matrices.
         hidden: Seconds of collectives behind other work, where they overlap with compute; None where each
             waits for the other.
     """

@@ -27,11 +27,9 @@ def newton_schulz(
         rows: Rows of X.
         cols: Columns of X.
         layout: Layout of X, also as text: ``row``, ``col``, ``2d``, ``row@4`` …
-        ranks: Who shares it.
         gram: Layout of A; rows on all ranks alike if None.
         kernel: ``syrk`` where the library computes one triangle of A and A².
         coefficients: a, b and c of each step.
-        dtype: Of all tensors.
 
     >>> chain = newton_schulz(4, 6, "col", 2, coefficients=JORDAN[:1])
     >>> [str(x) for x in chain.statements][0]

@@ -54,7 +54,6 @@ def bucket(
     one kernel waits for all of it. Larger ones would wait for each other in vain.
 
     Args:
-        steps: Of the chain.
         statements: In the order in which they are written.
         ways: By the number of a statement.
         tensors: Of the chain, laid out.

@@ -29,7 +29,6 @@ def fingerprint(
     it. So of such a tensor the sizes of its tiles count, and of all others the layout.
 
     Args:
-        chain: Laid out.
         ways: How each multiply by collectives is done, by the number of its statement.
         stays: The stationary matrix of each multiply by the name of what it writes.
         movement: Of all multiplies, or by the name of what they write.

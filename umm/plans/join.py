@@ -84,7 +84,6 @@ def join_one_sided(
         statements: In the order in which they are written.
         follows: Whether each comes right after the one before in the chain, too.
         tensors: Of the chain, laid out.
-        machine: A machine of enough ranks.
         asked: How multiplies are asked to be done.
     """
     # Only multiplies by collectives have a Start, so what remains is one-sided or no multiply.

@@ -39,7 +39,6 @@ def lower(
     action waits for what it reads and overwrites, not for the statement before.
 
     Args:
-        chain: The statements and their tensors.
         machine: A machine, its name, or the path of its machine file.
         stationary: A, B, C or ``auto`` for every multiply that is not a batch, or one for each by the name of
             what it writes; ``auto`` is the largest matrix.

@@ -110,8 +110,6 @@ def check_names(options: Sequence[Option], given: Iterable[str], subject: str) -
     """Refuse an unknown option.
 
     Args:
-        options: Those there are.
-        given: Names.
         subject: What has the options, for the message.
 
     Raises:

@@ -32,7 +32,6 @@ def planned(chain: Chain, machine: Machine, ways: Ways, asked: Asked) -> Planned
     """Plan a chain: its statements in the order in which they are written, and their steps.
 
     Args:
-        chain: Laid out.
         machine: A machine of enough ranks.
         ways: By the number of a statement in the chain; see :func:`ways_of`.
         asked: How multiplies are asked to be done.

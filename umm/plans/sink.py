@@ -16,7 +16,6 @@ def in_turns(statements: Sequence[Statement], summed: Mapping[int, bool]) -> lis
     tensors are cut as Megatron cuts them, but not where the weights' gradients are summed.
 
     Args:
-        statements: Of the chain.
         summed: For the number of each multiply by collectives whether its product is summed.
 
     Source: Shoeybi et al. (2019) and Megatron-LM, which overlaps that sum with the gradients by weights.

@@ -362,7 +362,6 @@ def of_several(
     """Return the schedule of some layers one after another.
 
     Args:
-        layer: One layer.
         layouts: The layout of each of its tensors.
         ranks: Ranks that share the work.
         layers: How many layers.

@@ -26,7 +26,6 @@ def plan_of(schedule: Schedule, node_of: Ints) -> Plan:
     actions without operands, are left out.
 
     Args:
-        schedule: Of any algorithm.
         node_of: Node of each rank; moves inside nodes and between them are apart.
     """
     kind, moves = schedule.kind, np.isin(schedule.kind, TRANSFERS)

@@ -51,8 +51,6 @@ def exhaustive(
     """Return the cheapest steps of a rank.
 
     Args:
-        graph: The rank's computation graph.
-        limits: What a step may hold.
         tries: Steps to try at most; None for as many as it takes. Unlike a time, it gives the same steps
             everywhere.
         seconds: Time limit; finding good steps to begin with may add a second.

@@ -30,8 +30,6 @@ class StepPolicy:
         """Return the IR of an op list; ranks whose graphs are equal are lowered once.
 
         Args:
-            ops: The ops of all ranks.
-            machine: What costs are for.
             options: Limit a step: ``max_gemms`` gemms, and ``prefetch`` + ``max_accumulates`` transfers.
 
         Source: Brock & Golin (2025), section 4.3.

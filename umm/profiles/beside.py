@@ -110,7 +110,6 @@ def beside(profile: Profile, predicted: Iterable[Kernel]) -> Beside:
     rest of its kind: three multiplies for queries, keys and values beside one that is all three.
 
     Args:
-        profile: What was measured.
         predicted: The kernels of one step, or of the whole program.
     """
     measured, others = _sides(profile.kernels, profile.steps), _sides(predicted, 1)

@@ -119,7 +119,6 @@ def copies(outline: Outline, layers: int, recompute: str = "none", written: bool
     Of a forward part alone two outputs are enough, which no layer has to keep.
 
     Args:
-        outline: One layer.
         layers: Number of layers in all.
         recompute: As :func:`repeated` takes it.
         written: Whether to count those of :func:`repeated`, where each layer has an output of its own.

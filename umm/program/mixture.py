@@ -237,7 +237,6 @@ def with_copies(outline: Outline, spare: int, groups: int, at_once: bool = False
     Groups of slots have about as many rows.
 
     Args:
-        outline: The mixture.
         spare: How many copies.
         groups: How many groups of slots there are, such as ranks.
         at_once: Whether gradients are summed over copies and data groups at once.
@@ -277,7 +276,6 @@ def in_data_groups(outline: Outline, groups: int, ranks: int) -> Outline:
     Args:
         outline: The mixture, without data groups.
         groups: How many groups.
-        ranks: Ranks of all of them.
 
     Raises:
         ProblemError: if it has no experts.

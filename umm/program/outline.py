@@ -318,7 +318,7 @@ class Outline:
         return any(x.experts for x in self.tensors)
 
     def _experts_within(self, name: str, ranks: int) -> dict[str, str]:
-        """Return the layouts of ``ep4-tp2``: 4 groups of experts, each cut over 2 ranks; ``ep8`` cuts none."""
+        """Return the layouts of ``ep4-tp2``: 4 groups of experts, each over 2 ranks; ``ep8`` cuts none."""
         match = _EXPERT_SCHEME.fullmatch(name)
         groups, parts = (parse_whole(x or "1") for x in match.groups()) if match else (0, 0)
         if groups * parts != ranks:

@@ -263,11 +263,8 @@ class Index:
         """Write attention to chosen keys.
 
         Args:
-            out: Where the result goes.
-            q: Queries.
             keys: Keys, values (or none, if they are the keys), rotary columns: place and columns of a head.
             sequences: Equal parts that the tokens are of.
-            how: More fields of the statement.
         """
         w, names = self.w, {x: x for x in (*keys, "Ik")}
         if w.context:

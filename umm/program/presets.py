@@ -142,12 +142,10 @@ def _residual(
     """Write X plus attention, plus another part, each of its normalised input; either may be missing.
 
     Args:
-        w: Where the statements go.
         backward: Whether the gradients are written too.
         hidden: Columns of X and Y.
         middle: Name of X with what attention adds.
         attend: Writes attention from one tensor to another.
-        expand: Writes the other part.
         post: Whether the result of each part is normalised too.
     """
     _ends(w, hidden)
@@ -497,7 +495,6 @@ def _with_weights(outline: Outline, types: Mapping[str, str]) -> Outline:
     travel to experts of fp8 in 8 bits too, as DeepEP sends them; sums come back in the type of the chain.
 
     Args:
-        outline: The chain.
         types: Types by part of a layer.
     """
     types = {part: _stored_type(dtype) for part, dtype in types.items()}
@@ -587,7 +584,6 @@ def model_sizes(name: str, model: str | Model, layer: int | None = None) -> tupl
     """Return the sizes that a model gives a chain, and whether its MLPs have a gate.
 
     Args:
-        name: Name of the chain.
         model: The model, its name, or the path of its ``config.json``.
         layer: Number of the layer; the first that the chain computes if None.
 

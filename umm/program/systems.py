@@ -94,11 +94,8 @@ def _gathering(
     A weight that is read next again is there still, as FSDP2 keeps the last it gathers.
 
     Args:
-        outline: The chain.
-        name: Of the layouts.
         layouts: Where all tensors lie, gathered weights as their weights.
         sharded: Where weights lie before, and their gradients; each has several rows.
-        reads_whole: Which statements read gathered weights.
     """
     shapes = {x.name: x for x in outline.tensors}
     read = {x for statement in outline.statements if reads_whole(statement) for x in statement.reads}
@@ -137,8 +134,6 @@ def over_mesh(name: str, outline: Outline, ranks: int) -> Outline:
     and schemes stay as they are.
 
     Args:
-        name: Of the scheme.
-        outline: The chain.
         ranks: For which the scheme has to be.
 
     Source: Zhao et al. (2023), PyTorch FSDP, section 3.2.2.
@@ -215,7 +210,6 @@ def front_and_back(name: str, outline: Outline, ranks: int) -> Outline | None:
     back of the sequences that its 4 groups of ranks share. None if the name does not end so.
 
     Args:
-        name: Of the scheme.
         outline: A preset, or another chain with layouts ``context``.
         ranks: For which the scheme has to be.
 
@@ -258,7 +252,6 @@ def sharded_by_heads(name: str, outline: Outline, ranks: int) -> Outline | None:
     rank. None if the name is not such a scheme.
 
     Args:
-        name: Of the scheme.
         outline: A preset, or another chain with layouts ``data``.
         ranks: For which the scheme has to be.
 
@@ -357,8 +350,6 @@ def of_experts(name: str, outline: Outline, ranks: int) -> Outline | None:
     such a scheme.
 
     Args:
-        name: Of the scheme.
-        outline: The mixture.
         ranks: For which the scheme has to be.
 
     Raises:
@@ -448,11 +439,6 @@ def in_scheme(name: str, outline: Outline, ranks: int) -> Outline:
     """Apply a scheme that rewrites the program (ring, fsdp, …); other schemes return it unchanged.
 
     ``fsdp8`` is the ``fsdp`` of eight ranks: each weight is gathered whole before it is used.
-
-    Args:
-        name: Of the scheme.
-        outline: The chain.
-        ranks: For which the scheme is.
     """
     changed = (
         front_and_back(name, outline, ranks)
@@ -481,7 +467,6 @@ def choices_left(chain: Chain, how: Mapping[str, Any], scheme: str = "") -> dict
     """Return the choices that a chain with gathered weights sets where they are ``auto``.
 
     Args:
-        how: The choices.
         scheme: What its layouts are called: FSDP within part of a mesh gathers, too.
     """
     if not shards_weights(scheme, (x.name for x in chain.tensors)):

@@ -103,7 +103,6 @@ def _columns(
     """Return columns of a file in the types that are meant; whole numbers must be whole numbers there too.
 
     Args:
-        arrays: The file.
         prefix: Start of the names in the file.
         like: A column of the right type and shape of a row, by name.
         count: Rows that each must have; as many as the first if it is not said.

@@ -5,7 +5,6 @@ one pool slot), unless both read or both add. Only accumulates and reduces add, 
 β ≠ 0 and a map in place read and write. Owned tiles hold an operand or zeros before the run, a pool nothing.
 """
 
-from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
 
@@ -141,19 +140,14 @@ def _unordered(schedule: Table, earlier: Ints, later: Ints) -> Bools:
     for start in range(0, len(sources), _BLOCK):
         block = sources[start : start + _BLOCK]
         bit = {source: 1 << i for i, source in enumerate(block.tolist())}
-        reached = _reached(after, bit)
+        # For each action the bits of itself and of all that it waits for, directly or not.
+        reached: list[int] = []
+        for action, waits in enumerate(after):
+            bits = bit.get(action, 0)
+            for before in waits:
+                bits |= reached[before]
+            reached.append(bits)
         inside = asked[(earlier[asked] >= block[0]) & (earlier[asked] <= block[-1])]
         for i in inside.tolist():
             unordered[i] = not reached[int(later[i])] & bit[int(earlier[i])]
     return unordered
-
-
-def _reached(after: Sequence[Sequence[int]], bit: Mapping[int, int]) -> list[int]:
-    """Return for each action the bits of itself and of all that it waits for, directly or not."""
-    reached: list[int] = []
-    for action, waits in enumerate(after):
-        bits = bit.get(action, 0)
-        for before in waits:
-            bits |= reached[before]
-        reached.append(bits)
-    return reached

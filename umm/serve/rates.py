@@ -207,7 +207,6 @@ class Rates:
         """Return the seconds of attention of a token of each sequence.
 
         Args:
-            rows: Sequences.
             keys: Of each in the cache.
             heads: Query heads.
             kv_heads: Heads of keys and values; 1 of latent vectors.

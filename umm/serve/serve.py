@@ -127,7 +127,6 @@ def serve(model: Model, deployment: Deployment, rates: Rates, prefill: Deploymen
     the cache, and decoding goes on alone. Requests whose caches have no room wait for others to end.
 
     Args:
-        deployment: How it is spread.
         rates: Prices of the engine.
         prefill: Ranks that compute prompts alone; None if the same do.
     """

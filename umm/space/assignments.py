@@ -84,11 +84,7 @@ class Assignments:
         self._shapes = {x.name: x for x in outline.tensors}
 
     def by_way(self, ways: Sequence[str]) -> "Assignments":
-        """Return the points with a movement for the multiplies of each product.
-
-        Args:
-            ways: The movements to choose from.
-        """
+        """Return the points with a movement for the multiplies of each product."""
         result = Assignments(
             self.outline, self.ranks, self._texts, self.options, self.stationary, self.named, self._more,
             self._of_many,

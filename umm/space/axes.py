@@ -22,7 +22,6 @@ def written_layouts(
     Args:
         ranks: Processes that share the work.
         partitions: Partitions of one replica: ``row``, ``2d``, ``2d:3x4``, ``cyclic:256x128``, …
-        factors: Replication factors.
         orders: Replica orders: ``blocked``, ``interleaved``.
         grids: Process grids of ``2d`` and ``cyclic`` without one: ``square`` or ``all``.
 
@@ -82,7 +81,6 @@ class Axes:
 
         Args:
             given: The values; a choice left out has those of others, or its default.
-            others: Axes to start from.
 
         Raises:
             ScheduleError: for an unknown choice, or a value that means nothing.

@@ -77,7 +77,6 @@ def rank_limit(budget: str | int | None, problem: Problem, machine: Machine) -> 
         budget: As :func:`memory_limit` takes it; ``device`` for what the device has less the reserve, None
             for all of it.
         problem: Whose share.
-        machine: Whose device.
 
     Raises:
         InputError: for a budget in another form.

@@ -207,13 +207,10 @@ def fused_experts(
     collective's kernels take; sums have a pass of their own, so what is sent is contiguous.
 
     Args:
-        tokens: Over all ranks.
         n: Columns of the product, over the ranks of a group.
         k: Length of the sums, over the ranks of a group.
-        top_k: Experts of a token.
         what: ``all-gather`` of tokens before, or ``reduce-scatter`` of their sums after.
         groups: Groups of experts; the ranks of one share each expert's columns.
-        dtype: Of all matrices.
         ranks: How many; all devices if None.
 
     Source: Zhang et al. (2025), Comet: fine-grained computation-communication overlapping for mixtures.

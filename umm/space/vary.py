@@ -73,7 +73,6 @@ def assumed(machine: Machine, dtype: str, unused: Collection[str] = ()) -> Itera
     """Yield each assumed number at half and twice its value, or at the ends of its range, by itself.
 
     Args:
-        machine: The machine as it is.
         dtype: Of the problem; peaks and efficiencies of others do not matter.
         unused: Keys that do not matter.
     """

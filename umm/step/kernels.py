@@ -42,7 +42,6 @@ def step_kernels(asked: Question, stage: int = 0) -> list[Kernel]:
     between stages are not.
 
     Args:
-        asked: The step.
         stage: Of the pipeline, from 0.
     """
     p, model = asked.parallel, asked.model

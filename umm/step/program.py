@@ -46,7 +46,6 @@ def pipeline_chain(
         hidden: Rows and columns of each weight.
         schedule: One of :data:`~umm.step.pipeline.SCHEDULES`.
         virtual: Chunks a stage; more than 1 for ``interleaved`` alone.
-        dtype: Of all tensors.
 
     Raises:
         ProblemError: for interleaved stages whose micro-batches are no multiple of them.

@@ -40,7 +40,6 @@ def kernels(module: Any, example_inputs: Any, machine: Machine, backward: bool =
     Args:
         module: An ``nn.Module``; its weights are not used.
         example_inputs: A tuple of its arguments, or a mapping of them by name; only shapes and types count.
-        machine: The device.
         backward: Whether gradients of its first result follow.
 
     Raises:

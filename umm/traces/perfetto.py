@@ -4,7 +4,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from umm.arrays import Ints, group_of_row
 from umm.errors import UmmError
@@ -45,7 +44,12 @@ def action_frame(spans: Spans) -> "pd.DataFrame":
         }
     )
     for number, column in enumerate(tile_columns(schedule)):
-        frame[column] = _tile_texts(schedule.touched_tiles(number))
+        # Tile indices as `row,column`, and nothing for −1.
+        tiles = schedule.touched_tiles(number)
+        width = int(tiles.max(initial=0)) + 1
+        distinct, which = np.unique(tiles[:, 0] * width + tiles[:, 1], return_inverse=True)
+        texts = ["" if tile < 0 else f"{tile // width},{tile % width}" for tile in distinct.tolist()]
+        frame[column] = np.array(texts, dtype=object)[which]
     return frame
 
 
@@ -74,14 +78,6 @@ def touched_words(schedule: Schedule, actions: Ints) -> list[str]:
     return [
         " ".join(word for word in dict.fromkeys(of_action) if word) for of_action in zip(*words, strict=True)
     ]
-
-
-def _tile_texts(tiles: Ints) -> NDArray[np.object_]:
-    """Return tile indices as ``row,column``, and nothing for −1."""
-    width = int(tiles.max(initial=0)) + 1
-    distinct, which = np.unique(tiles[:, 0] * width + tiles[:, 1], return_inverse=True)
-    texts = ["" if tile < 0 else f"{tile // width},{tile % width}" for tile in distinct.tolist()]
-    return np.array(texts, dtype=object)[which]
 
 
 _SEQUENCE = 1

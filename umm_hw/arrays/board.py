@@ -240,7 +240,6 @@ def shared_board(group: Group, remote: bool | None = None) -> Board | None:
     """Return the board of a group whose ranks can share memory, None for any other; collective.
 
     Args:
-        group: The ranks.
         remote: Whether they are to be taken for ranks of several hosts; None asks the environment.
     """
     apart = os.environ.get("UMM_MPI_WINDOW") == "remote" if remote is None else remote

@@ -146,7 +146,6 @@ def move(
     """Copy matrices into others of the same shape, laid out in any other way; collective.
 
     Args:
-        exchange: The ranks.
         x: How each matrix lies.
         y: How each shall.
         pairs: This rank's local matrices before and after, of each matrix of a batch.

@@ -70,7 +70,6 @@ def panels(problem: Problem, machine: Machine, stationary: str, options: Mapping
 
     Args:
         problem: What is multiplied; every layout is taken, the local matrices as in Fortran.
-        machine: Where it runs.
         stationary: A, B or C.
         options: All choices of the schedule as plain values.
 

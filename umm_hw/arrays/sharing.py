@@ -97,7 +97,6 @@ def stepped(operands: tuple[Operand, Operand, Operand], way: str, several_hosts:
 
     Args:
         operands: A, B and C.
-        way: Name of the way.
         several_hosts: Whether ranks send each other what they read, rather than read it in shared memory.
     """
     a, b, c = operands

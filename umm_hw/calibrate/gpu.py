@@ -40,14 +40,12 @@ def calibrate(
 
     Args:
         devices: The GPUs of this process; they are taken to be equal and joined by a switch.
-        dtypes: Types whose multiplies are measured.
         note: Given what is measured now, in words.
         blocks: Thread blocks of an accumulate kernel.
         sides: m, n and k of the GEMMs; what suits the devices if None.
         sizes: Bytes of the transfers.
         accumulate: ``kernel`` or ``landing``, as the executor that the file is to predict.
         tf32: Whether the file's float32 is TF32.
-        executor: Its name.
 
     Raises:
         InputError: for another way to accumulate, or no blocks.
@@ -77,7 +75,6 @@ def machine_text(
     """Return a machine file.
 
     Args:
-        device: One of the GPUs.
         count: How many there are.
         measured: What was measured; between two GPUs if there are several.
         executor: Name of the executor whose calls were measured.

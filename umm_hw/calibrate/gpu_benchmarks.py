@@ -284,7 +284,6 @@ def measure(
 
     Args:
         bench: The GPU and the peer's memory.
-        dtypes: Types whose multiplies are measured.
         note: Given what is measured now, in words.
         blocks: Thread blocks of the accumulates beside gemms.
         sweep: Numbers of thread blocks to measure accumulates with; ``blocks`` is added.

@@ -123,7 +123,6 @@ def calibrate(
         call: Runs a program on the first of some ranks.
         runs: Performs a schedule so many times and watches each run.
         ranks: Ranks to measure together: one for each core.
-        dtypes: Types to multiply.
         note: Given what is measured now, in words.
         between: Called after each of the PASSES, for what else is to be measured on the same host.
         rounds: Where finished passes are kept and taken from, and whether to be quick; None keeps none.

@@ -76,7 +76,6 @@ def gets(transport: Transport, wanted: Sequence[tuple[int, int]], repeats: int) 
     Args:
         transport: How this rank reaches the others.
         wanted: Of each its bytes, and how many ranks, from 0 on, do it at once while the others rest.
-        repeats: How often.
     """
     heap = transport.allocate([2 * REGION] * transport.size)
     actions = [_get(transport, heap, nbytes) if transport.rank < ranks else None for nbytes, ranks in wanted]

@@ -46,7 +46,6 @@ def kernel_law(
         seconds: Of each shape (m, n, k).
         itemsize: Bytes of an element of A and B.
         c_itemsize: Bytes of one of C.
-        units: Multiprocessors of the device.
     """
     m, n, k = np.array(list(seconds), dtype=np.float64).T
     took = np.array(list(seconds.values()))

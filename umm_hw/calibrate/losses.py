@@ -60,7 +60,6 @@ def refill(losses: Sequence[Loss], copied: float) -> Figure:
     They only read it: in half of the time of a copy, which writes it too.
 
     Args:
-        losses: What transfers take beside gemms.
         copied: Bytes/s of a copy too large for caches.
 
     >>> refill([Loss(2**18, 40e-6, 20e-6)], 20e9).value
@@ -75,7 +74,6 @@ def overhead(losses: Sequence[Loss], per_byte: float) -> Figure:
     """Return the seconds of its rank's core that a transfer takes beyond its own, whatever its size.
 
     Args:
-        losses: Losses of all kinds.
         per_byte: Seconds of each byte.
     """
     extra = figure([max(0.0, loss.over - per_byte * loss.nbytes) for loss in losses])
@@ -86,7 +84,6 @@ def lost_share(losses: Sequence[Loss], start: float, per_byte: float) -> Figure:
     """Return the share of its GEMM rate a rank loses while transfers run.
 
     Args:
-        losses: Losses of one kind.
         start: Overhead of each, in seconds.
         per_byte: Further seconds of each byte.
     """

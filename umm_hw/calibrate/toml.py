@@ -20,7 +20,6 @@ def number(
 
     Args:
         value: With its unit, as text, if it has one.
-        source: The measurement or document.
         per: Its unit of counting, such as ``core, one direction``.
         uncertainty: As a share of it.
         assumed: Whether nothing but judgement stands behind it.

@@ -106,7 +106,6 @@ def at_best(one: Shared, best: float) -> bool:
     """Whether a measurement had its cores, at their best pace.
 
     Args:
-        one: The measurement.
         best: The reading of a core at its best, in seconds.
     """
     return one.share >= OWN_CORE and one.reading <= SLACK * best
@@ -116,7 +115,6 @@ def undisturbed(repeats: Sequence[Repeat], best: float) -> list[Repeat]:
     """Return the repeats that had their cores, at their best pace; of too few such the least disturbed.
 
     Args:
-        repeats: Readings of one measurement.
         best: The reading of a core at its best, in seconds.
 
     >>> repeats = [Paced(2.0, 1.0, share=0.5), Paced(1.0, 1.0), Paced(1.6, 1.6)]
@@ -145,7 +143,6 @@ def seconds(repeats: Sequence[Paced], best: float, pace: float) -> Floats:
 
     Args:
         best: The reading of a core at its best, in seconds.
-        pace: The reading at that pace.
 
     >>> seconds([Paced(2.0, 1.0), Paced(2.1, 1.05), Paced(9.0, 3.0)], best=1.0, pace=1.0).tolist()
     [2.0, 2.0]

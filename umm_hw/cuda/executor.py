@@ -45,7 +45,6 @@ class CudaExecutor(DeviceExecutor):
         """Measure the GPUs, accumulating as this executor does; return a machine file. It takes minutes.
 
         Args:
-            dtypes: Types whose multiplies are measured.
             note: Given what is measured now, in words.
             rounds: Not used; everything is measured in one go.
 

@@ -119,17 +119,10 @@ class Device(Protocol):
             mapped: What is done, which a device may do by a kernel. Called, it takes an array for each read,
                 bfloat16 widened to float32, and one as ``like``, and returns such an array.
             reads: What is read; the target may be among them, nothing else that overlaps it.
-            target: What is written.
         """
 
     def accumulate(self, source: Region, target: Region, blocks: int, stream: Stream) -> None:
-        """Queue target += source, atomic element by element among all devices.
-
-        Args:
-            source: In this device's own memory.
-            target: Anywhere it reaches.
-            blocks: Most thread blocks to use.
-        """
+        """Queue target += source, atomic element by element among all devices."""
 
     def hold(self, seconds: float, stream: Stream) -> None:
         """Queue a wait of so long, behind which work is queued that then starts at once; on a CPU nothing."""

@@ -97,7 +97,6 @@ class DeviceExecutor:
         """Perform a schedule several times with the same operands.
 
         Args:
-            schedule: What to perform.
             operands: See :meth:`run`.
             repeat: How often.
             result: Whether to gather C, which is that of the last run, to the host.

@@ -30,8 +30,6 @@ class StreamTransport(Protocol):
         """Return a function that queues target += source, in the stream of a lane of the source's rank.
 
         Args:
-            source: What to add.
-            target: What it is added to.
             lane: Number of the stream.
             means: How the schedule wants its bytes moved, None for no matter how; as far as it can.
         """

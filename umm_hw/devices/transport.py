@@ -96,8 +96,6 @@ class DeviceTransport:
         """Return a function that queues target += source, in a stream of the source's device.
 
         Args:
-            source: The summand.
-            target: What it is added to.
             lane: Number of the stream; the landings of one are one buffer.
             means: ``copy_engine`` lands there; anything else goes the way that all accumulates go.
         """

@@ -115,10 +115,8 @@ def ways(axes: Sequence[int], a: Sequence[int], b: Sequence[int], wanted: Uses) 
     """Yield all ways on a mesh whose product can be redistributed to wanted placements.
 
     Args:
-        axes: Lengths of the mesh's axes.
         a: Shape of A.
         b: Shape of B.
-        wanted: Placements of the product.
 
     >>> [x.name for x in ways((2,), (8, 8), (8, 8), (0,))]
     ['gather B', 'gather A', 'split k', 'replicate']

@@ -70,7 +70,6 @@ def map_source(function: Function, types: Sequence[str], width: int) -> str | No
     """Return the program that performs a function; None if no kernel does.
 
     Args:
-        function: What a map does.
         types: Of each read, and of the result.
         width: Elements that a thread takes at once.
     """

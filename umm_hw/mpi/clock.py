@@ -18,7 +18,6 @@ def offset_to_first(comm: MPI.Intracomm, same_clock: bool) -> float:
     of that round trip.
 
     Args:
-        comm: The ranks.
         same_clock: Whether they are all on one host.
 
     Source: Cristian (1989), Distributed Computing 3, 146-158.

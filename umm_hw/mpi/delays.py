@@ -23,7 +23,6 @@ def delayed(
     imitated.
 
     Args:
-        schedule: The performed schedule.
         steps: The function of each row of this rank.
         factors: For gemm, link and launch the factor of each rank, shape (3, ranks), ≥ 1.
 

@@ -174,7 +174,6 @@ class MpiExecutor:
         """Measure this host, a rank on each core unless ranks are given, and return its machine file.
 
         Args:
-            dtypes: Types whose multiplies are measured.
             note: Given what is measured now, in words.
             rounds: Where finished rounds are kept, and whether to be quick; None keeps none.
         """
@@ -192,10 +191,8 @@ class MpiExecutor:
         """Return the numbers of that file.
 
         Args:
-            dtypes: Types whose multiplies are measured.
             note: Given what is measured now, in words.
             between: Called after each of some passes; it may run schedules.
-            rounds: Where finished rounds are kept.
         """
         from umm_hw.calibrate.host import calibrate
         from umm_hw.calibrate.small_schedules import Watched, watched

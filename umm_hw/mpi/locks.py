@@ -87,7 +87,6 @@ def locks(comm: MPI.Intracomm, shared: bool) -> Locks | SharedLocks:
     """Return a lock for each rank's memory; collective.
 
     Args:
-        comm: The ranks.
         shared: Whether they are on one host.
     """
     file = _common_file(comm) if shared else None

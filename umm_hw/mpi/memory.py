@@ -21,7 +21,6 @@ def check_memory(transport: "MpiTransport", schedule: Schedule, nbytes: int, gat
     """Refuse a schedule whose tiles, pools and gathered C exceed the free memory of a host; collective.
 
     Args:
-        transport: Access to the other ranks.
         schedule: The schedule to perform.
         nbytes: Bytes that this rank is going to allocate.
         gathered: Bytes of the results, where this rank gathers them.

@@ -67,7 +67,6 @@ def perform(
     Args:
         transport: How this rank reaches the others, as many as the schedule has; without heaps, which the
             caller frees.
-        arrays: The schedule as its arrays.
         operands: By name, on rank 0.
         replica: Replica that is gathered; None for all.
         repeat: How often to perform it, with the same operands.

@@ -23,7 +23,6 @@ def until_complete(
     A blocking call of MPICH spins: with 8 ranks on 2 cores it slows another rank's GEMM fivefold.
 
     Args:
-        request: Any non-blocking operation.
         longest_pause: Most seconds between two looks.
         most: Most seconds to wait.
         look: Called in each pause; it may raise.
@@ -56,7 +55,6 @@ def broadcast(
     """Return rank 0's content on every rank; anything that can be pickled.
 
     Args:
-        comm: The ranks.
         content: On rank 0.
         longest_pause: Most seconds between two looks.
         look: Called in each pause before rank 0's content comes; it may raise.

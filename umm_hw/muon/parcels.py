@@ -92,7 +92,6 @@ class Mail:
         """Send this rank's elements, and yield those of each rank it reads from.
 
         Args:
-            parcels: What goes where.
             write: Fills the elements for a reader; called once where all read the same.
         """
         if not parcels.any:

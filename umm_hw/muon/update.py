@@ -108,7 +108,6 @@ class Bucket:
         """Orthogonalise this rank's share of the matrices; collective.
 
         Args:
-            mail: The exchanges of the call.
             before: This rank's part of each matrix.
             after: The same of the results.
         """

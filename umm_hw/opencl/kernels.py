@@ -208,7 +208,6 @@ def gemm(factor: str, product: str, tile: int, chunk: int, group: int) -> str:
         product: Type of C.
         tile: Rows and columns of a work-group's tile; a multiple of 8.
         chunk: Of k that is brought to local memory at once.
-        group: Items of a work-group.
     """
     x, lanes = calculated(product), 4 if product == "float64" else 8
     sizes = (
@@ -228,7 +227,6 @@ def elementwise(function: Function, reads: Sequence[str], written: str) -> str |
     """Return the program that performs a function, None if it is no expression of single elements.
 
     Args:
-        function: What a map does.
         reads: Type of each read.
         written: Type of the result.
     """

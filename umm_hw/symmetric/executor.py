@@ -104,7 +104,6 @@ class SymmetricExecutor(MpiExecutor):
         """Measure rank 0's device and its way to the last rank; return the text of a machine file.
 
         Args:
-            dtypes: Types whose multiplies are measured.
             note: Given what is measured now, in words.
             rounds: Not used; everything is measured in one go.
 

@@ -44,7 +44,6 @@ def perform(
     Args:
         transport: What joins the ranks on the host, as many as the schedule has.
         connect: Joins their memory, given the transport.
-        arrays: The schedule as its arrays.
         operands: By name, on rank 0.
         replica: Replica that is gathered; None for all.
         repeat: How often to perform it, with the same operands.
@@ -112,9 +111,7 @@ def measured(
 
     Args:
         transport: What joins the ranks on the host.
-        name: That of the executor.
         connect: Joins their memory, given the transport.
-        dtypes: Types whose multiplies are measured.
         blocks: Thread blocks of an accumulate kernel.
         tf32: Whether the file's float32 is TF32.
         costs: What actions cost in runs, if known.

@@ -86,7 +86,6 @@ def strategy(sizes: tuple[int, int, int], ranks: int, memory: float = 0.0) -> St
 
     Args:
         sizes: m, n and k.
-        ranks: p.
         memory: Elements a rank may hold, as a multiple of (mk + kn + mn)/p; 0 if any number.
 
     >>> for memory in (0, 2, 1.5):

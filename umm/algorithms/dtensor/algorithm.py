@@ -123,7 +123,6 @@ def device_mesh(problem: Problem, mesh: str) -> DeviceMesh:
     """Return the mesh that a problem is multiplied on.
 
     Args:
-        problem: With its layouts.
         mesh: Its shape as text; empty for one axis where DTensor has a name for all layouts on it, else the
             one on which it has, else one axis.
 
@@ -226,8 +225,6 @@ def _redistributed(
     """Write the collectives from one placement to another; return each rank's new piece.
 
     Args:
-        build: Receives the actions.
-        name: The matrix.
         pieces: Piece of each rank.
         now: Placements before.
         then: Placements after.

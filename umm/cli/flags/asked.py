@@ -34,17 +34,15 @@ class Request:
 
     def on(self, machine: Machine, **choices: Any) -> Schedule:
         """Return the schedule of the problem on another machine, or with some other choices."""
-        return self._with_remark(build(self.problem, machine, **(self.choices | choices)), machine)
+        # A schedule with a remark on tensors that --movement library leaves to other ways.
+        schedule = build(self.problem, machine, **(self.choices | choices))
+        remark = without_library(schedule, machine) if self.by_library else ""
+        return replace(schedule, options={**schedule.options, REMARK: remark}) if remark else schedule
 
     @property
     def schedule(self) -> Schedule:
         """The schedule that was asked for."""
         return self.on(self.machine)
-
-    def _with_remark(self, schedule: Schedule, machine: Machine) -> Schedule:
-        """Return a schedule with a remark on tensors that --movement library leaves to other ways."""
-        remark = without_library(schedule, machine) if self.by_library else ""
-        return replace(schedule, options={**schedule.options, REMARK: remark}) if remark else schedule
 
 
 class ToSchedule(LaidOut, Scheduled, heading="Schedule"):

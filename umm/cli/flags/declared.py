@@ -117,7 +117,6 @@ class Asked(Declared):
 
         Args:
             record: Returns it as plain values, for --json.
-            shown: Prints it.
             page: Writes it as a page, for --html.
             wrong: What the command fails with after that; None if the answer is right.
 

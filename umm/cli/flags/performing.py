@@ -24,8 +24,6 @@ def performing(
     leave the command here with its exit code.
 
     Args:
-        asked: The command.
-        name: Name of the executor.
         options: The executor's own.
         ranks: As asked for; None for those that run already, if some do.
 

@@ -191,7 +191,12 @@ def load_config(ctx: click.Context, param: click.Parameter, path: Path | None) -
         return None
     content = read_toml(path)
     ctx.meta[CONFIG] = path
-    params = _params(ctx.command)
+    params = {
+        flag.lstrip("-"): param
+        for param in ctx.command.params
+        if isinstance(param, click.Option) and param.name not in ("config", "help")
+        for flag in param.opts
+    }
     values: dict[str, Any] = {}
     for key, value in content.items():
         where = f"{path}: {shown(key)}"
@@ -217,13 +222,3 @@ def load_preset(ctx: click.Context, param: click.Parameter, name: str | None) ->
     if name is not None:
         ctx.default_map = {**{x: str(size) for x, size in PRESETS[name].items()}, **(ctx.default_map or {})}
     return name
-
-
-def _params(command: click.Command) -> dict[str, click.Option]:
-    """Return the parameter that each flag sets, by the flag's name as typed but without dashes."""
-    return {
-        flag.lstrip("-"): param
-        for param in command.params
-        if isinstance(param, click.Option) and param.name not in ("config", "help")
-        for flag in param.opts
-    }

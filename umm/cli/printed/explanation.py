@@ -34,7 +34,6 @@ def explain(schedule: Schedule, trace: Trace) -> str:
     Args:
         schedule: Of one that no policy made, such as Cannon's, there are no steps; of direct execution its
             natural ones are shown.
-        trace: A trace of it.
 
     >>> import umm
     >>> problem = umm.Problem(m=4096, n=4096, k=4096, a="col", b="row", c="row", ranks=2)

@@ -267,7 +267,6 @@ def print_fitting(
     """Print lines as a table; where that is too wide, with short headings, or with words below the numbers.
 
     Args:
-        console: Where to.
         lines: Of cells, the headings first.
         numbers: Headings of the columns that are aligned on the right; the others have words.
         styles: Of each line.

@@ -78,7 +78,6 @@ def measured_record(trace: Trace, runs: dict[str, Any] | None = None) -> dict[st
     """Return the best run's figures, and those of all together, None of a trace alone.
 
     Args:
-        trace: The best run.
         runs: Best, mean and spread of all runs, and the check.
     """
     unknown = dict.fromkeys(("mean_s", "std_s", "iters", "max_abs_error", "ok"))
@@ -301,7 +300,6 @@ def say_needs(needs: "Needs | None", output: Output, offers: bool) -> None:
 
     Args:
         needs: Time and memory; None if unknown.
-        output: Receives the note.
         offers: Whether the problem can be scaled down.
 
     Raises:

@@ -64,7 +64,6 @@ def program_of(choice: Choice, machine: Machine, named: str, target: str) -> str
     """Return a program that sets up a point of a space.
 
     Args:
-        choice: The point.
         machine: The machine it was found for.
         named: Its name or file, with what of it was set.
         target: ``torch``, ``jax`` or ``umm``.

@@ -137,9 +137,6 @@ def reader_left() -> bool:
 def flushed(code: int) -> tuple[int, str]:
     """Write the rest of stdout.
 
-    Args:
-        code: What the command ends with.
-
     Returns:
         What it ends with now, and why, if that is another: a full disk. A reader who has seen enough is no
         failure.

@@ -18,7 +18,6 @@ def emit_chain(target: str, trace: Trace, machine: Machine, note: str) -> str:
 
     Args:
         target: One of :data:`TARGETS`.
-        trace: Of the chain's schedule.
         machine: The machine it was chosen for.
         note: What is predicted, in a sentence.
 

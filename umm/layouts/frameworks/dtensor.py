@@ -48,7 +48,6 @@ def parts(mesh: Any, placements: Any, shape: tuple[int, int]) -> Parts:
     Args:
         mesh: A ``DeviceMesh``, the lengths of its axes as a tuple, or its ranks as nested lists or an array.
         placements: Real ones, or their texts.
-        shape: Of the matrix.
 
     Raises:
         LayoutError: for what is no layout of a matrix: Partial, a third dimension, ranks that are not 0 to

@@ -96,7 +96,6 @@ def factorizations(number: int, most: int) -> list[tuple[int, ...]]:
     """Return the ways to write a number as an ordered product of numbers above 1, the shortest first.
 
     Args:
-        number: What is factored.
         most: The most factors.
 
     >>> factorizations(8, 3), factorizations(8, 1)

@@ -66,7 +66,6 @@ def parts(mesh: Any, spec: Any, shape: tuple[int, int]) -> Parts:
     Args:
         mesh: A ``jax.sharding.Mesh``, or names and lengths of its axes as a dict; devices count along it.
         spec: A ``PartitionSpec``, or what one takes.
-        shape: Of the matrix.
 
     Raises:
         LayoutError: for what JAX would not shard, or that is no layout.

@@ -82,7 +82,6 @@ def held_along(size: int, cuts: Sequence[tuple[int, int]]) -> Held:
     """Return each place's ranges of a dimension that is cut again and again, the last cut fastest.
 
     Args:
-        size: Of the dimension.
         cuts: In how many parts, and in how many strides, one after the other.
     """
     ranges: Held = (whole(size),)
@@ -131,8 +130,6 @@ def axes_in_order(shape: Sequence[int], order: Sequence[int], dim: int, more: in
     An axis that comes before another of the mesh but cuts after it cuts what that one makes, in strides.
 
     Args:
-        shape: Of the mesh.
-        order: The axes.
         dim: Which dimension they cut.
         more: Strides beyond these of the innermost.
 

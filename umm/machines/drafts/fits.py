@@ -279,7 +279,6 @@ def least(off: Callable[[list[float]], float], most: Sequence[float]) -> list[fl
     """Return where a function of some numbers is least, by steps along each axis that shrink.
 
     Args:
-        off: The function.
         most: How far from 0, where it begins, each number may be.
 
     >>> [round(x, 1) for x in least(lambda x: (x[0] - 1) ** 2 + abs(x[1] + 2), [5.0, 1.5])]

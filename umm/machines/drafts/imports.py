@@ -72,7 +72,6 @@ def imported(
             same way.
         nodes: Number of equal nodes.
         settings: Numbers that are known, as ``umm machine new --set`` takes them.
-        source: Where these are from.
 
     Raises:
         MachineError: Several nodes of links of several kinds, and the machine says nothing of a network.

@@ -101,7 +101,6 @@ def read_log(text: str, name: str, ranks: int | None = None) -> Log:
     """Read a benchmark's file, by whichever tool it is from.
 
     Args:
-        text: The file.
         name: Its name, which may say what was measured.
         ranks: Ranks of collectives whose log does not say, such as OSU's.
 

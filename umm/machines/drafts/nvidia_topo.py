@@ -27,7 +27,6 @@ def read(text: str, nvlink: float = 25e9) -> Node:
     GPUs whose NVLinks to all others together are more than any GPU has are joined by a switch.
 
     Args:
-        text: The printed table.
         nvlink: Bytes/s of one NVLink, one direction: 25 GB/s of NVLink 2 to 4, 50 of NVLink 5.
 
     Raises:

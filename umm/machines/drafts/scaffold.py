@@ -120,13 +120,11 @@ def scaffold(
     """Return the content of a new machine's file: another's, with each number marked as the other's.
 
     Args:
-        machine: The other machine.
         card: The ``[fabric.nic]`` table of nodes where the other machine says nothing of cards, marked as
             another's.
         nodes: Number of nodes; those of the other machine if None.
         devices: Devices of a node; those of the other machine if None.
         settings: Numbers of the new machine, as ``umm machine new --set`` takes them.
-        source: Where these are from.
 
     Raises:
         MachineError: its fabric cannot have so many nodes or devices, or there is no such number.

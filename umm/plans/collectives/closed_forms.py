@@ -36,10 +36,8 @@ def closed_form(what: str, nbytes: float, machine: Machine, ranks: int, root: in
     (D − 1/D) · V/(4W) where D is odd. Latencies and launches are left out.
 
     Args:
-        what: The collective.
         nbytes: V: the whole gathered or reduced buffer; a rank's for an all-to-all.
         ranks: Number of ranks.
-        root: Of a broadcast or reduce.
 
     >>> from umm.machines import machine
     >>> tpu = machine("tpu-v5e-4")  # a ring of four, 50 GB/s each way

@@ -102,9 +102,7 @@ def able(
     times are known only by what goes round the same rings; without a library everything is.
 
     Args:
-        what: The collective.
         groups: The ranks of each of several collectives.
-        total: Ranks of the whole schedule.
         kernels: Whether more than the library is looked at.
     """
 
@@ -132,8 +130,6 @@ def known(
     does it alone.
 
     Args:
-        what: The collective.
-        ranks: Ranks of the whole schedule.
         groups: The ranks of each of several collectives; None for one of all ranks.
     """
     names = able(what, machine, groups or [range(ranks)], ranks)

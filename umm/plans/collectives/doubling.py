@@ -54,7 +54,6 @@ def _in_one(number: Ints, source: Slices, target: Slices) -> tuple[Slices, Slice
     Args:
         number: Number of the rank of each.
         source: What each copies.
-        target: Where to.
     """
     full = source.elements > 0
     number, source, target = number[full], source.taken(full), target.taken(full)

@@ -125,7 +125,6 @@ def _first(schedule: Schedule, written: Ints, actions: Ints) -> float:
 
     Args:
         written: Slice that each of some actions writes, a row each.
-        actions: Numbers of these actions.
     """
     number = np.unique(written, axis=0, return_inverse=True)[1].reshape(-1)
     by_result = actions[number.argsort(kind="stable")]

@@ -210,7 +210,6 @@ def chunk_count(x: Exchange[Any, Any], piece: Slice, trails: Sequence[Journey], 
 
     Args:
         x: Its machine says how long a part takes; its manner may say how many parts.
-        piece: What goes.
         trails: The ways from the first rank past all others.
         inside: Hops before and after, on links that are faster.
     """

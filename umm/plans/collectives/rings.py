@@ -46,8 +46,6 @@ def lines_of(machine: Machine, ranks: Sequence[int], total: int) -> list[list[li
     """Return the lines of ranks along each axis of a grid that they extend along.
 
     Args:
-        machine: The machine with the grid.
-        ranks: Ranks that take part.
         total: Ranks of the whole schedule, which decides the device of each.
 
     Returns:
@@ -219,8 +217,6 @@ def ring_of(machine: Machine, ranks: tuple[int, ...], total: int) -> Ring:
     Tried are the order given, a cycle over a grid, and the order that goes on to the nearest rank each time.
 
     Args:
-        machine: Whose links are meant.
-        ranks: Which ranks.
         total: Ranks of the whole schedule, which decides the device of each.
     """
     devices = [machine.device_of(rank, total) for rank in ranks]

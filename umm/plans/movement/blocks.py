@@ -135,7 +135,6 @@ def blocks(problem: Problem, stationary: str) -> Blocks | None:
     of C that is, each product is what its rank holds, or a replica of it.
 
     Args:
-        problem: What is multiplied.
         stationary: A, B or C. Replica r of a replicated one does the r-th share of the third dimension.
 
     Source: Brock & Golin (2025), section 4: the same shares as in their op lists.

@@ -63,7 +63,6 @@ def chosen(problem: Problem, machine: Machine, stationary: str, movement: str) -
     that all of a group have, if their nodes hold unlike numbers of it, where nothing goes by level.
 
     Args:
-        problem: What is multiplied.
         stationary: A, B, C or ``auto``.
         movement: One of :data:`WAYS`; a one-sided one may have a depth, see :func:`of_movement`.
     """
@@ -118,7 +117,6 @@ def in_words(how: Gathered, machine: Machine, names: Mapping[str, str]) -> str:
     """Return how the operands of a multiply come and how its sum goes: ``X gathered by level``.
 
     Args:
-        how: How it is done.
         names: What A, B and C are called.
     """
     return ", ".join(f"{names[x]} {what}" for x, what in moves(how, machine).items())
@@ -302,7 +300,6 @@ def by_collectives(
     """Return the schedule of a multiply whose operands are gathered and whose products are summed.
 
     Args:
-        problem: What is multiplied.
         stationary: A, B or C.
         movement: ``gathered``, ``chunks`` or ``library``.
         options: All choices of the schedule as plain values.

@@ -21,7 +21,6 @@ def at_ranks(
     """Return an operand where each rank multiplies it: its own tile, or a gathered copy.
 
     Args:
-        build: Where the actions go.
         blocks: What each rank needs.
         operand: Which matrix; if it is split it is multiplied where it lies, and nothing comes back.
         copies: Those gathered, at the ranks that lack some; they may have more than is needed.
@@ -46,10 +45,7 @@ def gather(build: Builder, how: Gathered, operand: Operand, slot: int) -> Mappin
     """Write the gather of an operand, and return the copy at each rank that lacks some of it.
 
     Args:
-        build: Where the actions go.
         how: What each rank needs, and in how many chunks it comes.
-        operand: Which matrix.
-        slot: Room of the copies.
     """
     blocks, matrix = how.blocks, operand.matrix
     # `first` is the number of the next temporary, which shifts the buffers of a gather that is written again.

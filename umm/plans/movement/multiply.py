@@ -125,11 +125,7 @@ def multiply_blocks(
     """Write the multiplies of all ranks, and their sums.
 
     Args:
-        build: Where the actions go.
-        how: How it is done.
-        names: The tensors.
         operands: A and B at each rank.
-        products: Room of what is summed.
         alpha: Factor of the product.
         beta: Factor of what C holds; where products are summed that has been multiplied by it already.
         first: Whether this is the first of several multiplies whose products are summed together.
@@ -173,12 +169,9 @@ def _write_sums(
     """Write the sums of a chunk.
 
     Args:
-        build: Where the actions go.
-        how: How the multiply is done.
         tensor: Name of C.
         products: Room of the products.
         of_rank: C at each rank; empty if C is split, and ranks have several pieces of it.
-        number: Which chunk.
     """
     first = 0 if how.sums.in_place else min((x.buffer for x in products.held.values()), default=0)
     dtype = build.tensors[build.number(tensor)].dtype
@@ -211,9 +204,7 @@ def _pieces(
     """Yield rank, place, C, A and B of each multiply: one a rank, or one for each interval of a split one.
 
     Args:
-        build: Where the actions go.
         blocks: What each rank multiplies.
-        names: The tensors.
         works: Which ranks do.
         copies: Those of the three that are not split, at each rank.
     """

@@ -169,7 +169,6 @@ class Flow:
 
         Args:
             lanes: Lanes on which the rank itself gets or adds that; 0 where others do.
-            way: IN or OUT.
 
         Returns:
             Seconds, shape (4, ranks): first of the links in its node, then of those to others, then the mean
@@ -480,11 +479,7 @@ def _ends(machine: Machine, ranks: int) -> Ends:
 
 
 def busy_links(price: Price, machine: Machine) -> tuple[float, float]:
-    """Return how long the busiest rank's links are busy, those in its node and those between nodes.
-
-    Args:
-        price: What moves.
-    """
+    """Return how long the busiest rank's links are busy, those in its node and those between nodes."""
     moved = sum(price.gathered.values(), price.adds + price.copied)
     # Links are full duplex, so the busier direction decides, not the sum.
     busy = np.maximum(moved.busy(machine), moved.busy(machine, way=OUT)).max(axis=1)

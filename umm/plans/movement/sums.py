@@ -109,8 +109,6 @@ def add_up(
     """Write the sum of a group's products, or of some columns or rows of them.
 
     Args:
-        build: Where the actions go.
-        group: Who adds up.
         product: What each has to add; it is spoilt where it is not what the rank owns.
         targets: The slice of the sum that each rank owns.
         adds: Whether that holds something to which the sum is added.
@@ -214,7 +212,6 @@ def add_up_at(
     """Write the sum of slices of the same elements, each part of it where one of the ranks wants it.
 
     Args:
-        build: Where the actions go.
         product: What each rank has to add; it is spoilt where it is not what the rank wants.
         wanted: What each of these ranks wants of the sum; perhaps nothing.
         apart: As of :func:`add_up`.

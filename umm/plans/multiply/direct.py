@@ -134,8 +134,6 @@ def _pools(ops: OpList, options: Options, plan: OpRows, updates: Ints) -> tuple[
     max_accumulates, as large as its largest update. A rank that fetches nothing needs no slots.
 
     Args:
-        ops: The op list.
-        options: The limits.
         plan: The plan of the op list.
         updates: Bytes of each update of C that goes through a slot.
     """

@@ -75,7 +75,6 @@ def shares_cached(x: Fetches, ops: OpList, nbytes: Ints, machine: Machine) -> Fl
     Ranks that the problem leaves idle get nothing.
 
     Args:
-        x: The gets.
         ops: The op list.
         nbytes: Bytes that each moves.
         machine: How many bytes a rank may have got since, its own included.

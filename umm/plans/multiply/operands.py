@@ -55,7 +55,6 @@ def refills(machine: Machine, ops: OpList, op: Ints, payload: Ints, got: bool) -
 
     Args:
         machine: How fast GEMMs load their data again.
-        ops: The op list.
         op: The op of each transfer.
         payload: In bytes.
         got: Whether they are gets.
@@ -70,7 +69,6 @@ def first_read(ops: OpList, row: Ints, large: Sequence[tuple[Ints, Ints]]) -> In
     """Return for each op the bytes in no cache that it is first to read: of its rank's own A, and of gets.
 
     Args:
-        ops: The op list.
         row: When each op runs: of two ops of a rank the one with the smaller number runs first.
         large: Of A and of B the ops that read what has left the caches since it was got, and the get of each.
     """
@@ -88,7 +86,6 @@ def added_again(ops: OpList, row: Ints) -> Ints:
     """Return the bytes of C that each op adds to in place as its rank did before, but not right before.
 
     Args:
-        ops: The op list.
         row: When each op runs: of two ops of a rank the one with the smaller number runs first.
     """
     # Rows are numbers in the whole table; turns count a rank's own ops, so that "right before" is a

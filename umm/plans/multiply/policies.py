@@ -72,7 +72,6 @@ def lowered(problem: Problem, machine: Machine, stationary: str = "auto", **opti
 
     Args:
         problem: What is multiplied, with its ranks.
-        machine: A machine that has them.
         stationary: A, B, C or ``auto`` for the largest matrix.
         options: Fields of :class:`umm.plans.multiply.options.Options`.
 

@@ -72,7 +72,6 @@ def move(x: Layout, y: Layout, machine: Machine, dtype: str, final: str = WHOLE)
     """Find the fastest way to move a matrix from one layout to another.
 
     Args:
-        x: Where it is.
         y: Where it shall be, complete in every replica.
         machine: The machine; times are simulated.
         dtype: Type of its elements.

@@ -28,7 +28,6 @@ def write_sum(
     So tensor parallel training sums the gradients of a layer's input through Q, K and V.
 
     Args:
-        build: Where the actions go.
         statements: The multiplies, in a row.
         parts: One-sided schedules of them; see :func:`products_at_home`.
         written: Whether an earlier statement has written to their output, so that it is not zero.
@@ -61,7 +60,6 @@ def products_at_home(
         statements: The multiplies, in a row, all of one output.
         tensors: Their tensors, laid out.
         stationary: A, B, C or ``auto``.
-        options: Of the universal algorithm.
 
     Returns:
         None of them where ranks cannot, or would move more so than one multiply after another.
@@ -91,9 +89,7 @@ def product_at_home(
     That of its own tile comes last, so no tile is complete before its owner has multiplied all.
 
     Args:
-        problem: The multiply.
         stationary: A, B, C or ``auto``.
-        options: Of the universal algorithm.
 
     Returns:
         None if there is no such schedule, or ranks are in several nodes, where it is one among many.

@@ -79,7 +79,6 @@ def _write(
     """Write fused attention or its gradients, of all ranks or of some.
 
     Args:
-        build: Where the actions go.
         statement: What is attended to.
         written: Tensors that earlier statements have written, so that they are not zero.
         ranks: Whose part is written, who need no keys of others; all if None.
@@ -358,7 +357,6 @@ class _Forward(Queries):
         """Write that a job attends to some keys, if it sees any; afterwards it has begun.
 
         Args:
-            number: Of the job.
             state: Where its result and its logarithms become.
             heads: How queries and keys belong together.
             keys: The keys and values.
@@ -760,8 +758,6 @@ class Ring(NamedTuple):
         Rings are of one kind that have as many keys, at the same places of a sequence, and links as fast.
 
         Args:
-            build: Where they are.
-            name: The keys.
             keys: How many a sequence has.
         """
         machine, layout = build.machine, build.layout(name)

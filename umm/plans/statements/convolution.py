@@ -60,7 +60,6 @@ def _around(build: Builder, one: Convolved, name: str, tile: Slice, before: int)
 
     Args:
         build: Where the gets go, if any are needed.
-        one: The statement.
         name: The tensor.
         tile: The rows and columns, and the rank that needs them.
         before: How many rows before; negative for after.

@@ -188,10 +188,7 @@ class _Relays:
         """Return the relays by which a routed tensor and tokens are moved; None if they are no faster.
 
         Args:
-            build: Where the actions go.
-            routed: The routed tensor.
             tokens: The tensor of tokens.
-            statement: What moves them.
             sums: Whether sums of rows move.
             partial: Partial sums of its rows that ranks keep, if they do.
         """
@@ -472,7 +469,6 @@ def _combine(build: Builder, statement: Combine, partial: Sequence[tuple[int, Sl
     """Write sums of each token's rows, back from the ranks of its experts.
 
     Args:
-        build: Where the actions go.
         statement: The combine.
         partial: Partial sums of the rows that ranks keep, with the replica that each is of; none where the
             tensor has all of it.
@@ -600,9 +596,7 @@ def _by_node(
     """Return sources that send to a rank by themselves, and those that send through a relay.
 
     Args:
-        relays: Those there are.
         order: Of each source the part of its rank's experts.
-        rank: To whom they send.
     """
     near, far = list[Slice](), dict[tuple[int, int], list[Slice]]()
     for source, part in order.items():

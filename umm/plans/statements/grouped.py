@@ -707,7 +707,12 @@ class _Multiplying:
     ) -> None:
         """Write the gemms of a job; note products to be delivered afterwards."""
         build, statement = self.build, self.statement
-        direct = self._direct(job)
+        # The products of a job that belong in one tile of its own rank, and that tile's part.
+        direct = {}
+        for region in {self.region(0, part) for part in job.parts}:
+            targets = self._targets(job, region)
+            if len(targets) == 1 and targets[0].rank == job.rank:
+                direct[region] = targets[0]
         together = self._together(job, direct)
         rooms, made = dict[Region, Slice](), set[Region]()
         for part, (a, b, seconds) in self._operands(job):
@@ -733,15 +738,6 @@ class _Multiplying:
         tiles = self.build.layout(self.statement.out).overlapping_tiles(*region)
         targets = [self.build.tile(self.statement.out, *x, job.replica).cut(*region) for x in tiles]
         return [x for x in targets if x.elements]
-
-    def _direct(self, job: Job) -> dict[Region, Slice]:
-        """Return the products of a job that belong in one tile of its own rank, and that tile's part."""
-        result = {}
-        for region in {self.region(0, part) for part in job.parts}:
-            targets = self._targets(job, region)
-            if len(targets) == 1 and targets[0].rank == job.rank:
-                result[region] = targets[0]
-        return result
 
     def _together(self, job: Job, direct: Collection[Region]) -> dict[Region, Region]:
         """Return for each product of a job that moves the rows and columns that move with it."""

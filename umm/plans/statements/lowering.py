@@ -35,8 +35,6 @@ def write(statement: Statement, build: Builder, context: Context) -> str:
 
     Args:
         statement: A statement of a kind whose lowering is registered.
-        build: Where the actions go.
-        context: Where it stands.
 
     Returns:
         How its sums move where that is one collective, for the schedule's options; else nothing.

@@ -40,7 +40,6 @@ def _write_map(build: Builder, statement: Map, written: bool) -> None:
     """Write a map, each part of it where its output is.
 
     Args:
-        build: Where the actions go.
         statement: The map.
         written: Whether an earlier statement has written to its output, so that it is not zero.
     """
@@ -115,9 +114,6 @@ def _write(build: Builder, statement: Map, out: Slice, reads: list[Slice], begun
     A rank keeps its tiles as one array, so one kernel does all its pieces: just the first has a launch.
 
     Args:
-        build: Where the action goes.
-        statement: The map.
-        out: What is written.
         reads: What is read.
         begun: Ranks that have written a piece of it; gets that of this one.
     """

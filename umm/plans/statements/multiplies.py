@@ -131,7 +131,6 @@ def products(statement: Multiply, tensors: Tensors) -> Iterator[Product]:
     meets the next, the part that lies there is one of its own.
 
     Args:
-        statement: The batch.
         tensors: Its tensors, laid out.
     """
     out, layout = statement.members(tensors)[0], tensors[statement.out].layout
@@ -182,7 +181,6 @@ def _gemms(
     """Yield the gemms of consecutive members: one, if their factors go together.
 
     Args:
-        statement: The batch.
         sequence: Which part of all operands.
         lines: The rows and the columns that are wanted of the product of each.
     """
@@ -221,8 +219,6 @@ def _region(
 
     Args:
         operand: How a sequence of it is cut.
-        sequence: Which one.
-        numbers: The members.
         rows: Of each member, counted in it; all of them along the axis if there are several members.
         cols: Likewise.
     """
@@ -264,9 +260,6 @@ def append_product(build: Builder, statement: Multiply, part: Schedule, context:
     """Append the schedule of a one-sided multiply, after zeros or β times its old product.
 
     Args:
-        build: Where the actions go.
-        statement: The multiply.
-        part: Its schedule.
         context: Where it stands; replicas of a sum of several products are complete after the last of them.
     """
     written, first = statement.out in context.written, context.step.first
@@ -298,9 +291,7 @@ def one_sided_part(
     its accumulates are on their way meanwhile.
 
     Args:
-        problem: The multiply.
         stationary: A, B, C or ``auto``.
-        options: Of the universal algorithm.
         together: Whether one kernel multiplies a rank's tiles, see :func:`tiles_together`.
     """
     complete = Options(**completing(options))
@@ -329,10 +320,6 @@ def tiles_together(part: Schedule, problem: Problem, machine: Machine) -> Schedu
     of B at once, if it also owns what it writes; and at once what it owns of A and B whose products add to
     the same of its C, as those of a weight's gradient do. The gemms share the seconds of such a kernel, which
     takes no longer than they do apart.
-
-    Args:
-        part: The multiply.
-        problem: What it multiplies.
     """
     if not may_be_together(problem):
         return part
@@ -383,7 +370,6 @@ def sums_with_next(
     The next one adds to the same tensor, so that each rank adds both products in its own replica first.
 
     Args:
-        statement: The one.
         other: The statement after it.
         tensors: Of both, laid out.
         options: Of the universal algorithm for the one.
@@ -436,7 +422,6 @@ def in_kernels_of(
     where tiles are fewer than units.
 
     Args:
-        part: The multiply by itself.
         problem: What it multiplies.
         besides: Columns that the other has.
     """
@@ -521,7 +506,6 @@ def start_from(build: Builder, statement: Multiply, begun: Collection[Place] = (
     """Scale C by β in the origin and zero it in the other replicas, before a multiply adds to it.
 
     Args:
-        build: Where the actions go.
         statement: The multiply.
         begun: Tiles that gemms write anew.
     """

@@ -30,7 +30,6 @@ def gathered(
     Args:
         build: Where the gets go, if any are needed.
         tensor: Complete in every replica.
-        rank: Who needs it.
         cols: Its columns.
         slot: Pool slot for what does not lie in one of the rank's own tiles.
         across: Lane of what other nodes have, if not that of all gets: cards need no copy engine.
@@ -73,10 +72,8 @@ def add_at_owners(build: Builder, made: Layout, replica: int, tensor: str, part:
     """Add a part of a sum to the tiles of each replica of a tensor that takes it from some replica.
 
     Args:
-        build: Where the actions go.
         made: Layout by whose tiles the parts are made.
         replica: The one of its replicas that this part is of.
-        tensor: The sum.
         part: The part, in its rank's memory.
     """
     layout = build.layout(tensor)
@@ -110,7 +107,6 @@ def gather_together(
     """Write that ranks get the same pieces of a tensor, by level where they are in several nodes.
 
     Args:
-        build: Where the actions go.
         ranks: Who gets them, ascending.
         pieces: By owner; all of them give one at a time.
         into: Where they go, at each rank.

@@ -83,7 +83,6 @@ class _Writing(Queries):
         """Return the operands of some heads: all keys that the job's queries see.
 
         Args:
-            number: Of the job.
             cols: Columns of whole heads, all of the job's or some.
             more: Tensors like the result that come before the rotary columns.
         """
@@ -150,10 +149,6 @@ def sparse_seconds(
     for each, whichever is less; scores are written and read.
 
     Args:
-        machine: The device.
-        dtype: Of queries and products.
-        heads: How they belong together.
-        rows: The queries.
         count: Heads of queries.
         keys: The keys that they see.
         indexer: Index heads, the columns of one, and the keys that a query attends to at most.

@@ -68,12 +68,7 @@ def sum_groups(
     """Write a sum as the collectives of some groups, in the way that takes least; return it in words.
 
     Args:
-        build: Where the actions go.
-        groups: Of ranks.
-        x: Layout of what is summed.
-        out: The tensor of the sum.
         given: What each rank adds.
-        context: Where the statement stands.
         alone: Whether it is summed in place.
     """
     layout, tensor = build.layout(out), build.tensors[build.number(out)]
@@ -139,11 +134,7 @@ def _fastest(
     Where ranks keep running sums, also whether they are zero at first: else what is given is copied there.
 
     Args:
-        groups: Of the collectives.
-        x: Layout of what is summed.
-        out: Layout of the sum.
         key: Of both layouts: equal ones may number their tiles otherwise, where some are empty.
-        dtype: Of both.
         alone: Whether it is summed in place.
         only: Whether it is the machine's library, where that can do it.
     """

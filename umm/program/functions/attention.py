@@ -271,12 +271,8 @@ def attend(q: Array, k: Array, v: Array, *more: Array, at: Place, **parameters: 
     """Return the attention of queries over some keys, continued from that over others.
 
     Args:
-        q: Queries.
-        k: Keys.
-        v: Values.
         more: Rotary columns of queries and keys, if there are; then the queries' results over other keys, and
             the logarithms of their sums; none at first.
-        at: Where all of them lie.
         parameters: As :class:`Heads`.
     """
     scored, before = _Scored.read(q, k, more, at, parameters)

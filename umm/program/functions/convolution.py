@@ -20,8 +20,6 @@ def _shifted(x: Array, span: Interval, rows: Interval, lag: int, tokens: int) ->
 
     Args:
         x: The rows of a span.
-        span: Where x lies.
-        rows: Those that are shifted.
         lag: How many tokens before.
         tokens: Of a sequence.
     """

@@ -168,9 +168,7 @@ def scan(q: Array, *reads: Array, at: Place, rated: bool = False, **parameters: 
     """Return the products of queries with states that have taken up all tokens until theirs.
 
     Args:
-        q: Queries.
         reads: Keys, values, decays and rates; then the states before the first token, zero if not given.
-        at: Where all of them lie.
         rated: As of :class:`States`.
         parameters: As :class:`States`.
     """
@@ -212,7 +210,6 @@ def _gradients(
         q: Queries.
         reads: Keys, values, decays, rates and the result's gradient; then the states before, if any, and the
             gradient by those after, if any.
-        at: Where all of them lie.
         result: Letters of the operand in a signature, queries being ``q``.
         has_state: Whether the states before are given.
         has_later: Whether the gradient by the states after is given.

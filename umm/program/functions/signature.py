@@ -153,7 +153,6 @@ class Function:
         """Return all parameters, defaults filled in.
 
         Args:
-            parameters: Those given.
             shape: r and c of the whole, if known.
 
         Raises:

@@ -116,7 +116,6 @@ def _gradients(*reads: Array, at: Place, result: str, count: int, **parameters: 
 
     Args:
         reads: Queries, keys, values, index queries, keys and weights, the result's gradient, rotary columns.
-        at: Where all of them lie.
         result: The operand: q, k, v, qr, kr, or iq, ik, iw of the indexer's own loss.
         count: Heads of queries in all.
         parameters: As of :func:`sparse_attend`.

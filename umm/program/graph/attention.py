@@ -25,7 +25,6 @@ def attend(
     """Return fused attention; None if rows and columns are not tokens and heads side by side.
 
     Args:
-        graph: Where it is added.
         q: Queries: sequences, heads, tokens, columns.
         k: Keys, in the same order; heads may repeat.
         v: Values, as keys.

@@ -42,8 +42,6 @@ def derivative(text: str, operand: str, gradient: str) -> str:
     """Return the gradient of an expression by an operand; empty if it does not depend on it.
 
     Args:
-        text: The expression.
-        operand: A letter of it.
         gradient: The letter of the gradient by its value.
 
     >>> derivative("silu(a) * b", "b", "c")

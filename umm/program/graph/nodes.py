@@ -101,8 +101,6 @@ class Graph:
 
         Args:
             op: An operator such as ``+``, or a function of :mod:`umm.program.functions.expressions`.
-            operands: Arrays and numbers.
-            shape: Of the result.
         """
         main = main_operand(operands, shape)
         if main is None:
@@ -134,8 +132,6 @@ class Graph:
 
         Args:
             op: A function of rows, as ``mean``.
-            x: The array.
-            axes: Its dimensions.
             keep: Whether they stay, of length 1.
             more: Numbers that the function takes after the width.
             same: Whether the result has the array's shape, as a softmax has.
@@ -162,11 +158,8 @@ class Graph:
         """Return the product of two arrays over the letters that the result lacks, as one (batched) multiply.
 
         Args:
-            a: The first array.
-            b: The second array.
             of_a: A letter for each of its dimensions.
             of_b: A letter for each dimension of b.
-            of_out: Of the result.
             how: Of the multiply, besides.
 
         Returns:

@@ -225,18 +225,14 @@ def _blocks(keys: Keys, blocks: Any, name: str, hidden: int, family: Family) -> 
             kinds[kind] = Layer(None, (experts,), norms=1)
         else:
             raise ProblemError(f"{name} of {keys.path} has a block {shown(kind)}, which is not modelled")
-    _unused(keys)
-    return tuple(kinds[x] for x in names)
-
-
-def _unused(keys: Keys) -> None:
-    """Read the sizes of parts that a model of blocks may name without having them."""
+    # Read the sizes of parts that a model of blocks may name without having them.
     _experts(keys, Family())
     keys.get(
         "intermediate_size", "expand", "n_groups", "mamba_num_heads", "mamba_head_dim", "ssm_state_size",
         "conv_kernel", "mamba_proj_bias", "use_conv_bias", "mamba_hidden_act", "mlp_hidden_act",
         "num_attention_heads", "num_key_value_heads", "head_dim", "attention_head_dim", "sliding_window",
     )  # fmt: skip
+    return tuple(kinds[x] for x in names)
 
 
 def _pruned(keys: Keys, block: Any, number: int, usual: Mixer | None, hidden: int, family: Family) -> Layer:

@@ -183,7 +183,6 @@ class Keys:
         """Return a list with a value for each layer; None if the key has no value.
 
         Args:
-            name: The key.
             layers: How many layers there are; of a longer list the rest is of layers of prediction.
             values: What may be in it; None for anything.
 

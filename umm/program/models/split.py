@@ -27,7 +27,6 @@ def check_split(model: Model, tp: int, ep: int) -> None:
 
     Args:
         tp: Ranks that share the heads.
-        ep: Groups of experts.
 
     Raises:
         ProblemError: names the number, and those that would work, or the missing vocabulary.

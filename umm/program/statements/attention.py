@@ -423,7 +423,6 @@ def sequences_in_words(statements: Iterable[object], rows: Mapping[str, int]) ->
     """Return how many sequences attention splits tokens into; nothing without attention over them.
 
     Args:
-        statements: Of a program.
         rows: Of its tensors, by name.
 
     >>> sequences_in_words([Attention("O", "Q", "K", "V", "L", head=64, sequences=4)], {"Q": 8192})

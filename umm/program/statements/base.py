@@ -250,7 +250,6 @@ def _check_type(value: Any, wanted: Any, words: str) -> None:
     """Refuse a value of another type than a field's; a class checks its numbers itself.
 
     Args:
-        value: Value of a field.
         wanted: The field's type.
         words: The value, as a message calls it.
     """

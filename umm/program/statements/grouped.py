@@ -169,8 +169,6 @@ def summing_copies(statement: Statement, routing: Routing, together: bool) -> li
     """Return a statement, and behind a gradient of experts' weights its sum over copies of experts.
 
     Args:
-        statement: Of any kind.
-        routing: With copies.
         together: Whether one kernel sums over copies and data groups.
     """
     if not isinstance(statement, Grouped) or statement.trans != ("a",):

@@ -116,7 +116,6 @@ class Sparse(Fused):
         """Return operations: so many a chosen pair and head, and of all scores and chosen ones once more.
 
         Args:
-            tensors: By name.
             each: Of a chosen pair of a query and a key in a head.
             again: How many times a chosen pair's index products come beside the scores.
         """

@@ -164,9 +164,6 @@ def to_json(schedule: Table) -> str:
 def from_json(text: str, make: Callable[..., T]) -> T:
     """Return the schedule a JSON text holds, checked.
 
-    Args:
-        make: The class of the schedule.
-
     Raises:
         ScheduleError: if the text is not a schedule of schema 2, or the schedule breaks a rule.
     """

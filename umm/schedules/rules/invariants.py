@@ -81,7 +81,6 @@ def _first_written(writes: Ints, when: Ints, reads: Ints) -> Ints:
     Args:
         writes: Rectangles, shape (writes, 4): top, bottom, left, right.
         when: When each is written, ascending.
-        reads: The rectangles asked for.
     """
     # Both directions give the same answer; the loop is over strips, so fewer strips are faster.
     if len(np.unique(writes[:, :2])) > len(np.unique(writes[:, 2:])):

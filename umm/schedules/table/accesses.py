@@ -34,7 +34,6 @@ class Order(Protocol):
         """Return the number of a new row; ``~number`` if it waits for another rank's signal.
 
         Args:
-            rank: Whose it is.
             computes: Whether it is a gemm or a map.
             how: How it accesses the first slice.
             pieces: Its slices.

@@ -137,7 +137,6 @@ class Room:
         """Return room for a piece of a tensor in a rank's pool.
 
         Args:
-            rank: Whose pool.
             tensor: What it is a piece of.
             cols: Its columns.
             slot: Equal keys of a rank share a pool slot; None takes a new one.
@@ -332,7 +331,6 @@ def part_lines(
     """Return the actions of a part as lines of another schedule; their waits are left to the caller.
 
     Args:
-        part: The schedule.
         tensors: Number in the whole of each of its tensors.
         firsts: Number in the whole of each of the whole's tensors' first owned tile.
         functions: Number in the whole of each of its functions.

@@ -183,7 +183,6 @@ class Builder(Room):
         Args:
             kind: GET, PUT, BROADCAST, ACCUMULATE or REDUCE, of each.
             source: What each copies or adds.
-            into: Where to.
             hows: How transfers are done, without actions to wait for.
             how: Which of these each is.
         """
@@ -251,7 +250,6 @@ class Builder(Room):
         """Set c to α · op(a) · op(b) + β · c; β = 0 does not read c.
 
         Args:
-            c: What is written.
             a: First factor; b the second.
             b: See a.
             beta: 1 adds to c.
@@ -287,8 +285,6 @@ class Builder(Room):
             a: First factor of each; b the second.
             b: See a.
             beta: Of each.
-            trans: Of all.
-            alpha: Of all.
         """
         # As columns only if the result is the same as one by one: at most one gemm a rank, none empty or
         # refused.
@@ -332,13 +328,9 @@ class Builder(Room):
         """Set a slice to a function of others at the same rank; see :mod:`umm.program.functions`.
 
         Args:
-            fn: Name of the function.
-            out: What is written.
-            reads: What is read.
             lane: Which of the rank's lanes.
             after: Actions to wait for beside those that follow from the slices.
             seconds: How long it takes; None for what a pass over its slices takes.
-            parameters: Of the function.
 
         Raises:
             ScheduleError: if it reads an empty slice and is not a sum.
@@ -374,7 +366,6 @@ class Builder(Room):
         Where much has touched what a pool slot held before, each of many pieces would wait for all of that.
 
         Args:
-            piece: All that will be written.
             lane: Which of the rank's lanes, on which nothing else should wait.
 
         Returns:
@@ -451,7 +442,6 @@ class Builder(Room):
         out of step then all send to the same one, and one slow rank would cost more than if all were slow.
 
         Args:
-            ranks: Who adds up.
             summed: What is added, and where it is added.
         """
         assert self._started is not None
@@ -520,9 +510,7 @@ class Builder(Room):
         """Return a part's lines once they have their places, with waits for signals among them.
 
         Args:
-            lines: The part.
             offsets: Where what each of them waits for in the part starts in ``after``.
-            after: What they wait for.
         """
         kind, d = lines.kind, lines.details
         # The C loop returns the rows of all actions and which waits cross ranks. For a transfer the signal's

@@ -30,7 +30,6 @@ def batch_work(statement: Multiply, tensors: Mapping[str, Tensor], machine: Mach
     """Return the work of a batch: the gemms of its owners, and each piece of a factor that a rank lacks.
 
     Args:
-        statement: The batch.
         tensors: Its tensors, laid out.
     """
     out, a, b = (tensors[name] for name in (statement.out, statement.a, statement.b))
@@ -66,7 +65,6 @@ def least_work(problem: Problem, machine: Machine, stationary: str) -> BatchWork
     above some share of the peak.
 
     Args:
-        problem: The multiply.
         stationary: A, B, C or ``auto``.
     """
     ops, p = op_list(problem, stationary), problem.p

@@ -132,7 +132,6 @@ def closed_form(points: MultiplyPoints, machine: Machine, only: tuple[int, ...] 
 
     Args:
         points: The points; all policies are bounded, the direct one most tightly.
-        machine: Where they would run.
         only: Ranks looked at; all if None. Fewer are quicker, and their bounds lower.
 
     Raises:

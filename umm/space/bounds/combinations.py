@@ -301,7 +301,6 @@ class Combinations:
         """Return transfers of some elements in a number of messages, over and over.
 
         Args:
-            of: X or Y.
             size: Elements between pairs of ranks, over kinds of the other matrix.
             number: Messages they are in.
             smallest: The smallest of these, in elements.

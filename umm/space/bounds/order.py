@@ -48,7 +48,6 @@ def in_order(
     """Return a lower bound of the makespan of a chain in some layouts.
 
     Args:
-        statements: Of the chain.
         works: Work of each.
         waits: Waits of each for one-sided sums, see ``StatementTable``.
         start_s: Seconds before a collective's first transfer.
@@ -167,13 +166,7 @@ class Around(NamedTuple):
 
 
 def in_line(statements: Sequence[Statement], number: int, work: StatementWork, around: Around) -> list[float]:
-    """Return the shares of a statement in the line, and in the line up to each multiply and its sum.
-
-    Args:
-        statements: Of the chain.
-        number: Of the statement.
-        around: Certainties about those beside it.
-    """
+    """Return the shares of a statement in the line, and in the line up to each multiply and its sum."""
     line = _line(statements, number, work, around)
     last = float(work.span.min()) + max(work.summed, 0.0 if work.sums is None else float(work.sums[1].max()))
     # A sum may outlast everything after it, so each prefix that ends in

@@ -94,7 +94,6 @@ def statement_work(
 
     Args:
         tensors: Its tensors, laid out.
-        machine: Where it runs.
         options: Of the universal algorithm.
         stationary: Of a multiply that is not a batch.
         paid: Matrices whose collectives a multiply has to do itself; without C the next one may sum the
@@ -142,7 +141,9 @@ def _written_work(
     """Return the work of a statement that is no multiply, from its schedule."""
     written = _written([statement], tensors, machine, options)
     if statement.beside:
-        written = _without_launches(written, machine)
+        # The schedule of a map whose pieces are of kernels that another map has launched.
+        less = np.where(written.kind == MAP, machine.launch_s, 0.0)
+        written = replace(written, seconds=np.maximum(written.seconds - less, 0.0))
     work = _work(written, machine)
     # Copy lanes run beside the compute lane, so these passes must not
     # count in the order of a rank's statements.
@@ -176,9 +177,7 @@ def _added_first(
     Args:
         part: Schedule of the multiply by itself.
         at_home: Schedule by which each rank multiplies all that it owns, see ``product_at_home``.
-        machine: Where it runs.
         adds: Whether it adds to the product of the statement before.
-        stationary: Of the multiply.
     """
     gemms = _work(without_adds(at_home), machine)
     work = gemms if adds else _work(at_home, machine)
@@ -267,10 +266,7 @@ def moved_bytes(
     Products that ranks add up before they move are counted with the first of them.
 
     Args:
-        statements: Of the chain.
-        number: Of the statement.
         tensors: Of the chain, laid out.
-        machine: Where it runs.
         options: Of the universal algorithm.
         stationary: Of a multiply that is not a batch.
     """
@@ -461,7 +457,6 @@ def _carried(between: Floats, machine: Machine, ranks: int) -> Floats:
 
     Args:
         between: Bytes from rank to rank, src · ranks + dst.
-        machine: Where they move.
         ranks: How many there are.
     """
     links, carried = link_times(machine, ranks), np.zeros(_width(machine, ranks))
@@ -547,12 +542,6 @@ def _moved(schedule: Schedule, moving: Bools, names: Sequence[str]) -> dict[str,
         if arriving.any():
             moved[name] = int(arriving.max())
     return moved
-
-
-def _without_launches(part: Schedule, machine: Machine) -> Schedule:
-    """Return the schedule of a map whose pieces are of kernels that another map has launched."""
-    less = np.where(part.kind == MAP, machine.launch_s, 0.0)
-    return replace(part, seconds=np.maximum(part.seconds - less, 0.0))
 
 
 def _written(

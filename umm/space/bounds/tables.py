@@ -215,8 +215,6 @@ def beside_a_layer(outline: Outline, tensor: Tensor, state: float, layers: int) 
     """Return the bytes of a tensor on each rank beside those that a schedule of one layer has of it.
 
     Args:
-        outline: One layer.
-        tensor: A tensor of it.
         state: Bytes of optimizer state for each element of a weight.
         layers: How many layers there are.
     """
@@ -240,8 +238,6 @@ def tables_of(
 
     Args:
         points: Of which program and layouts, and which movements.
-        machine: Where it runs.
-        options: Of the universal algorithm.
         state: Bytes of optimizer state for each element of a weight.
         layers: How many layers like this one there are: memory is for all, and bounds are of one in the
             middle.

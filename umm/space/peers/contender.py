@@ -273,11 +273,7 @@ class Scheme:
         return words + ([] if scheme.movement == "auto" else ["--movement", scheme.movement])
 
     def named(self, schemes: Iterable["Scheme"]) -> str:
-        """Return its name, or that of one with the same schedule; else which tensors have which layout.
-
-        Args:
-            schemes: All of the table.
-        """
+        """Return its name, or that of one with the same schedule; else which tensors have which layout."""
         scheme = self.with_name(schemes)
         if scheme.is_named:
             return scheme.name

@@ -109,7 +109,6 @@ def _compared(
     """Return a row for each contender, and the verdict on them.
 
     Args:
-        field: The contenders.
         report: As :func:`peers` takes it.
         rows: An empty list, which gets each row as it ends.
         ended: As :func:`peers` takes it.
@@ -145,7 +144,6 @@ def _in_order(row: Row, fitting_first: bool) -> tuple[bool, bool, bool, float, b
     """Return the sort key of rows: the universal one first, PDGEMM, then those that fit, then the fastest.
 
     Args:
-        row: Of a contender.
         fitting_first: Whether the universal one is first only if it fits.
     """
     name = row.algorithm

@@ -54,7 +54,6 @@ def stretches(size: int, way_at: Callable[[int], str]) -> list[Stretch]:
     where it changes is known to a round number. What comes and goes between two that are alike is not seen.
 
     Args:
-        size: The current size.
         way_at: Returns the way to take at a size.
 
     >>> stretches(8192, lambda m: "in place" if m < 3000 else "gather A")
@@ -109,9 +108,6 @@ class Around:
         Layouts to move operands to are searched for at the ends; in between those are tried, and those of
         the current m. So are ways to multiply in place between nodes that are nearly as fast as the best one
         at an end.
-
-        Args:
-            rows: Those of the current m.
         """
         m, here = self.start.m, [row.timed for row in rows]
         self.preferred = chosen(here, self.start).in_words(self.start)

@@ -60,8 +60,6 @@ class AssignmentPricer:
         """Price every statement.
 
         Args:
-            points: The assignments.
-            makespan: What simulates a schedule.
             state: Bytes of optimizer state for each element of a weight.
             layers: How many layers like this one there are: memory is for all, and times are of one in the
                 middle.
@@ -84,11 +82,7 @@ class AssignmentPricer:
         self._first: dict[bytes, Place] = {}
 
     def by_way(self, ways: Sequence[str]) -> "AssignmentPricer":
-        """Return who prices the points with a movement for the multiplies of each product.
-
-        Args:
-            ways: The movements to choose from.
-        """
+        """Return who prices the points with a movement for the multiplies of each product."""
         points = self.points.by_way(ways)
         return AssignmentPricer(
             points, self.machine, self.makespan, self._state, self._layers, self._known, self.work
@@ -220,7 +214,6 @@ class AssignmentPricer:
         computes, and it waits for the sums of that layer's output.
 
         Args:
-            made: The schedule.
             outline: The layer, as its scheme runs it.
             layouts: The layout of each tensor.
             how: As :func:`umm.plans.lower.lower` takes it.

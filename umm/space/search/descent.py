@@ -169,7 +169,6 @@ def near_the_schemes(
     are taken to exceed their estimates by as much as this one.
 
     Args:
-        pricer: Prices assignments.
         incumbents: The best so far, which is added to.
         progress: As :func:`near_the_bound` takes it.
         standing: The same.
@@ -240,7 +239,6 @@ def choose_movements(
     Args:
         pricer: Prices assignments with the first movement for all.
         incumbents: The best of these; their effort is spent further.
-        ways: The movements to choose from.
         standing: As :func:`near_the_bound` takes it.
     """
     by_way = pricer.by_way(ways)
@@ -298,10 +296,6 @@ def _changed_one_by_one(
     """Change the movement of one product after another, until none is faster with another one.
 
     Args:
-        pricer: Prices assignments.
-        place: Where to begin.
-        attempt: Simulates one.
-        ways: The movements to try.
         among: Groups of products; all if not given.
     """
     able = [number for number, way in enumerate(pricer.points.ways) if way in ways]
@@ -333,9 +327,7 @@ def divide(
     to simulate, or once none is left that could be faster than the best.
 
     Args:
-        pricer: Prices them.
         incumbents: The best so far, which is added to.
-        program: The program of all assignments.
         standing: Called with the best makespan and the bound.
     """
     best, before = incumbents.first, program.work

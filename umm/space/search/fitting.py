@@ -20,7 +20,6 @@ def attempt_fitting(pricer: AssignmentPricer, incumbents: Incumbents) -> None:
     Tensors alone say what cannot fit; the pools of a schedule are known once it is written.
 
     Args:
-        pricer: Prices assignments.
         incumbents: The best so far, which is added to.
 
     Raises:

@@ -78,10 +78,7 @@ def best_order(
         machine: A machine, its name, or the path of its machine file.
         makespan: Simulates a schedule, in seconds.
         stationary: A, B, C or ``auto`` for the largest matrix.
-        options: Choices of direct execution.
         policies: IR policies to try, all if None; exhaustive may take seconds a rank.
-        moves: Moves to try.
-        seed: Of the moves.
 
     >>> from umm.executor import executor
     >>> problem = Problem(m=8192, n=49152, k=12288, a="col", b="col", c="col")

@@ -82,9 +82,6 @@ class Delays:
         """Return the two; of runs that were ended early the draws that ran.
 
         Args:
-            schedule: What ran.
-            noise: What was drawn.
-            performer: Who predicts.
             seconds: Of each run, in the order of the draws.
         """
         # The same draws as the runs had: only then do differences show the model and not the luck of a draw.

@@ -173,8 +173,6 @@ def best_of(
     """Return the best of some points, with proof.
 
     Args:
-        space: Whose points they are.
-        pricer: Prices them.
         limit: Bytes a rank may hold.
         top: How many of the best to find.
         reserves: Whether the limit is the device less a reserve, because no budget was given.
@@ -354,8 +352,6 @@ def _with_movements(
     """Return the result of a search with a movement for each product, bounded below all of these.
 
     Args:
-        ended: With one movement for all.
-        pricer: Prices these.
         better: The best with a movement for each product.
         progress: As :func:`search` takes it.
         standing: The same.

@@ -26,7 +26,6 @@ def makespan_range(machine: Machine, lower: Lower, makespan: Makespan, now: floa
     Args:
         machine: With its numbers as they are.
         lower: Makes the schedule for a machine.
-        makespan: Simulates a schedule.
         now: The makespan on the machine as it is, in seconds.
     """
     seconds = [now, *(x for _, x in vary(seconds_of(lower, makespan), ends(machine)))]
@@ -44,9 +43,7 @@ def layers_range(
     """Return the range of many layers, that of one as many times as long; None where it would take long.
 
     Args:
-        steady: The prediction of all layers.
         alone: Makes the schedule of one layer on a machine.
-        makespan: Simulates a schedule.
     """
     # The trace has a few layers, so its actions are divided by their number to get those of one.
     actions = len(steady.trace.schedule) // steady.depths[-1]

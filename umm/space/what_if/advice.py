@@ -59,8 +59,6 @@ def looked_for(
     least memory: so nothing that is left is a hundredth faster, or as fast with less.
 
     Args:
-        schedule: By the universal algorithm.
-        machine: Where it runs.
         makespan: Predicts the seconds of a schedule.
         progress: Called now and then with the number of points settled and of all points.
     """
@@ -98,7 +96,6 @@ def advice_among(choices: Sequence[Choice], now: float, memory: int) -> Advice |
 
     Args:
         choices: By ascending memory; those that take a hundredth longer than the fastest are left aside.
-        now: Makespan of the schedule.
         memory: Bytes of its fullest rank.
     """
     if not choices:

@@ -32,13 +32,7 @@ class Cause(NamedTuple):
 
 
 def causes(result: Beside, machine: Machine, dtype: str = "bfloat16") -> list[Cause]:
-    """Return the reasons of a gap, the one that costs most first.
-
-    Args:
-        result: A profile beside its prediction.
-        machine: The predicted one.
-        dtype: Of the multiplies.
-    """
+    """Return the reasons of a gap, the one that costs most first."""
     apart = result.measured_s / result.predicted_s if result.predicted_s else float("inf")
     if not 1 / ANOTHER < apart < ANOTHER:
         words = f"kernels take {apart:.3g} times the prediction: is it of the same model, step and ranks?"

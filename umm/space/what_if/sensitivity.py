@@ -222,7 +222,6 @@ def frontier(
     Each is the best choice for every budget from its own memory up to the next one's.
 
     Args:
-        space: The points.
         machine: A machine, its name, or the path of its machine file.
         most: Largest budget of interest, as in :func:`umm.space.search`.
         makespan: Simulates a schedule; None for the executor ``sim``.

@@ -39,9 +39,7 @@ def keep(parent: int, folder: Path, command: list[str]) -> int:
     """Run a job until it ends or nobody wants it any more; return mpiexec's exit code.
 
     Args:
-        parent: The process that wants it.
         folder: Where the ranks are met; the parent removes it when all are there, else this process does.
-        command: mpiexec with its arguments.
     """
     began = time()
     adopt_orphans()
