@@ -79,13 +79,10 @@ class EndedEarlyError(KeyboardInterrupt):
 
 
 def expect(value: object, kinds: type | tuple[type, ...], what: str, works: str) -> None:
-    """Refuse a value of another type where a person gives one.
+    """Refuse a value of another type where a person gives one; InputError in one line.
 
     Args:
         kinds: The types it may have.
-
-    Raises:
-        InputError: in one line.
 
     >>> expect("foo", int, "ranks", "a whole number")
     Traceback (most recent call last):

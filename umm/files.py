@@ -61,14 +61,11 @@ def shortened(text: str, most: int = LONGEST_MESSAGE) -> str:
 
 
 def read_text(path: str | Path, most: int = MOST_TEXT) -> str:
-    """Return the text of a file.
+    """Return the text of a file; InputError in one line, if it cannot be read, is longer, or is not UTF-8.
 
     Args:
         path: The file, which may be a pipe that is open already.
         most: Most bytes that it may have.
-
-    Raises:
-        InputError: in one line, if it cannot be read, is longer, or is not UTF-8.
     """
     try:
         return read_bytes(path, most).decode()
@@ -227,13 +224,10 @@ def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 
 
 def parse_json(text: str, what: str) -> Any:
-    """Parse a JSON text.
+    """Parse a JSON text; InputError if the text is not JSON, or nests or counts beyond reason.
 
     Args:
         what: Its expected kind, for the message: ``schedule``, ``trace``.
-
-    Raises:
-        InputError: if the text is not JSON, or nests or counts beyond reason.
     """
     room = sum(text.count(mark) * nbytes for mark, nbytes in _ROOM_OF.items())
     if room > MAX_ROOM:

@@ -54,16 +54,13 @@ def share_in(text: str | None) -> float | None:
 
 
 def parse_whole(text: str, what: str = "a number", least: int = 0, below: int = 2**63) -> int:
-    """Return the whole number that a text is.
+    """Return the whole number that a text is; InputError in one line, if it is none or out of range.
 
     Args:
         text: ASCII digits, a minus before them where ``least`` allows one.
         what: The quantity, for the message: ``ranks``.
         least: Smallest possible number.
         below: First number that is too large.
-
-    Raises:
-        InputError: in one line, if it is none or out of range.
 
     >>> parse_whole("²", "ranks", 1)
     Traceback (most recent call last):

@@ -64,16 +64,13 @@ class Memory(NamedTuple):
 def place(
     schedule: Schedule, transport: Transport, types: Callable[[str], np.dtype[Any]] = array_dtype
 ) -> Memory:
-    """Allocate the tensors and the pools; collective.
+    """Allocate the tensors and the pools; collective; InputError for a dtype NumPy does not have.
 
     That is exactly ``schedule.memory_bytes``, and more where sums of 8-bit factors are kept in float64.
 
     Args:
         transport: How this rank reaches the others.
         types: The NumPy type that stands for a type of a tensor.
-
-    Raises:
-        InputError: for a dtype NumPy does not have.
     """
     tensors = schedule.tensors
     dtypes = stand_ins(schedule, types)

@@ -121,10 +121,7 @@ def square_root(ranks: int) -> int | None:
 
 
 def read_mesh(text: str, axes: int) -> Mesh:
-    """Return the mesh that a text such as 2x3 means.
-
-    Raises:
-        ScheduleError: if it means none of so many axes.
+    """Return the mesh that a text such as 2x3 means; ScheduleError if it means none of so many axes.
 
     >>> read_mesh("2x3", 2)
     (2, 3)

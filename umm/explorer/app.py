@@ -112,7 +112,7 @@ def make_app(
     chains: Mapping[str, str] | None = None,
     start: str = "",
 ) -> "Dash":
-    """Return the page as a Dash app.
+    """Return the page as a Dash app; InputError if Dash is not installed; says how to get it.
 
     Args:
         hosts: Names, beside addresses of the loopback, by which a browser may ask; None for any.
@@ -120,9 +120,6 @@ def make_app(
         presets: Values of m, n and k by name.
         chains: Files of chains that every viewer finds dropped in, as text by name.
         start: The query that the address without one stands for.
-
-    Raises:
-        InputError: if Dash is not installed; says how to get it.
     """
     try:
         from dash import Dash

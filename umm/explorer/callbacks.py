@@ -64,13 +64,10 @@ class Answer:
 
 
 def asked_of(sent: Any) -> Asked:
-    """Read a browser's request.
+    """Read a browser's request; ValueError if it is nothing that a page sends.
 
     Args:
         sent: Any JSON.
-
-    Raises:
-        ValueError: if it is nothing that a page sends.
     """
     if not isinstance(sent, dict):
         raise ValueError

@@ -259,14 +259,11 @@ def _space_of(state: State, problem: Problem) -> Space:
 
 
 def point_of(case: Case, choice: Choice | None = None) -> Point:
-    """Return the point of a case.
+    """Return the point of a case; InputError if it has none; says why, and what would work.
 
     Args:
         case: What was asked.
         choice: The row of a search that is asked for in place of layouts.
-
-    Raises:
-        InputError: if it has none; says why, and what would work.
     """
     state = case.state
     if choice is not None:

@@ -214,14 +214,11 @@ def over_of(asked: str, machine: Machine) -> str:
 
 
 def counts_of(text: str, over: str, machine: Machine) -> tuple[int, ...]:
-    """Return the numbers that are compared.
+    """Return the numbers that are compared; InputError for what is no list of numbers above 0.
 
     Args:
         text: As typed, ``1,2,4``; nothing for 1, 2, 4 and 8, of ranks no more than the machine has.
         over: ``nodes`` or ``ranks``.
-
-    Raises:
-        InputError: for what is no list of numbers above 0.
 
     >>> from umm.machines import machine
     >>> counts_of("", "ranks", machine("pvc-12")), counts_of("2, 4", "nodes", machine("h100-8"))

@@ -66,15 +66,12 @@ def content_of(upload: str) -> bytes:
 
 
 def text_of(content: bytes, name: str, what: str) -> str:
-    """Return the text of a file that was dropped in.
+    """Return the text of a file that was dropped in; InputError if it is not a text.
 
     Args:
         content: All its bytes.
         name: What it is called in a message.
         what: What it should be, which is TOML.
-
-    Raises:
-        InputError: if it is not a text.
     """
     try:
         return content.decode("utf-8")

@@ -86,14 +86,11 @@ def tile_edges(size: int, tile: int) -> Ints:
 
 
 def checked_edges(edges: Sequence[int] | Ints, size: int, name: str) -> Ints:
-    """Return edges as an array.
+    """Return edges as an array; LayoutError if they do not rise from 0 to the size.
 
     Args:
         edges: Where each part starts, and the end.
         name: What the edges cut, for the error: ``row`` or ``column``.
-
-    Raises:
-        LayoutError: if they do not rise from 0 to the size.
     """
     array = np.asarray(edges, dtype=np.int64)
     if len(array) < 2 or array[0] != 0 or array[-1] != size or (array[1:] < array[:-1]).any():

@@ -57,7 +57,7 @@ class Layout(Spoken, Shown):
         places: Ints | None = None,
         text: str | None = None,
     ) -> None:
-        """Take the edges, and where the tiles lie.
+        """Take the edges, and where the tiles lie; LayoutError if these do not fit together.
 
         Args:
             shape: Rows and columns of the matrix.
@@ -69,9 +69,6 @@ class Layout(Spoken, Shown):
             order: ``blocked`` or ``interleaved``.
             places: The rank at each place, instead of an order; shape (replicas, *process_grid).
             text: The text form, if it is not to be ``edges:…``.
-
-        Raises:
-            LayoutError: if these do not fit together.
         """
         super().__init__(shape, row_edges, col_edges)
         self.process_grid = process_grid

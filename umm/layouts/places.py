@@ -48,16 +48,13 @@ def mesh_sizes(mesh: Sequence[int], axes: str) -> tuple[int, int, int]:
 def arranged(
     process_grid: tuple[int, int], replicas: int = 1, order: str = "blocked", colmajor: bool = False
 ) -> Ints:
-    """Return the places of replicas in one of the usual orders.
+    """Return the places of replicas in one of the usual orders; LayoutError for another order.
 
     Args:
         process_grid: Rows and columns of the process grid of one replica.
         replicas: How many there are.
         order: ``blocked`` (a replica has consecutive ranks) or ``interleaved`` (every c-th).
         colmajor: Whether ranks go down the columns of a process grid rather than along its rows.
-
-    Raises:
-        LayoutError: for another order.
 
     >>> arranged((2, 2), 2, "interleaved").tolist(), arranged((2, 2), colmajor=True).tolist()
     ([[[0, 2], [4, 6]], [[1, 3], [5, 7]]], [[[0, 2], [1, 3]]])

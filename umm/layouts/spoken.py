@@ -46,15 +46,12 @@ class Spoken(TileGrid):
 
     @classmethod
     def from_dtensor(cls, x: Any, placements: Any = None, shape: Sequence[int] | None = None) -> Self:
-        """Return how a DTensor lies.
+        """Return how a DTensor lies; LayoutError for what is no layout of a matrix, such as Partial.
 
         Args:
             x: A DTensor or a DTensorSpec. Or, with placements and a shape, a ``DeviceMesh``, the lengths of
                 its axes as a tuple, or its ranks as nested lists.
             placements: One for each axis of the mesh: real ones, or texts such as ``"Shard(0)"``.
-
-        Raises:
-            LayoutError: for what is no layout of a matrix, such as Partial.
 
         >>> from umm import Layout
         >>> str(Layout.from_dtensor((2, 4), ["Shard(0)", "Replicate"], (16, 6)))
@@ -67,16 +64,13 @@ class Spoken(TileGrid):
         return cls.of_parts(dtensor.parts(mesh, placements, sizes), sizes)
 
     def to_dtensor(self, mesh: Any = None) -> Any:
-        """Return the mesh and the placements of this layout.
+        """Return the mesh and the placements of this layout; LayoutError naming what DTensor cannot say.
 
         Args:
             mesh: A ``DeviceMesh``; None finds one, if possible one along which ranks are counted.
 
         Returns:
             A :class:`~umm.layouts.frameworks.dtensor.DTensorLayout`; on a mesh the real placements.
-
-        Raises:
-            LayoutError: naming what DTensor cannot say.
 
         >>> from umm import Layout
         >>> str(Layout.parse("2d@2", (8, 8), ranks=8).to_dtensor())
@@ -109,16 +103,13 @@ class Spoken(TileGrid):
         return cls.of_parts(jax.parts(mesh, spec, sizes), sizes)
 
     def to_jax(self, mesh: Any = None) -> Any:
-        """Return the mesh and the PartitionSpec of this layout.
+        """Return the mesh and the PartitionSpec of this layout; LayoutError naming what JAX cannot say.
 
         Args:
             mesh: A ``jax.sharding.Mesh``; None finds one, if possible one along which devices are counted.
 
         Returns:
             A :class:`~umm.layouts.frameworks.jax.JaxLayout`; on a mesh the real ``NamedSharding``.
-
-        Raises:
-            LayoutError: naming what JAX cannot say.
 
         >>> from umm import Layout
         >>> Layout.parse("2d@2", (8, 8), ranks=8).to_jax().partition_spec

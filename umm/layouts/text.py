@@ -138,10 +138,7 @@ class Form:
 
 
 def read_form(text: str) -> Form:
-    """Parse a text form.
-
-    Raises:
-        LayoutError: if it is not one.
+    """Parse a text form; LayoutError if it is not one.
 
     >>> read_form("cyclic:4x2:3x2@2").tile_shape, str(read_form("2d:3x4:colmajor@1"))
     ((4, 2), '2d:3x4:colmajor')

@@ -24,14 +24,11 @@ from umm.units import parse_bandwidth, parse_bytes
 def build(
     content: Mapping[str, Any], path: Path, name: str, choices: Mapping[str, Any] | None = None
 ) -> Machine:
-    """Return the machine a file describes.
+    """Return the machine a file describes; MachineError in one line, the file, the key and what would work.
 
     Args:
         name: Of the machine.
         choices: The engines to choose from, checked before; those of the content if None.
-
-    Raises:
-        MachineError: In one line, the file, the key and what would work.
     """
     try:
         file = doc.MachineFile.model_validate(content)

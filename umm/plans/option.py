@@ -107,13 +107,10 @@ class Option:
 
 
 def check_names(options: Sequence[Option], given: Iterable[str], subject: str) -> None:
-    """Refuse an unknown option.
+    """Refuse an unknown option; ScheduleError names the nearest, or all.
 
     Args:
         subject: What has the options, for the message.
-
-    Raises:
-        ScheduleError: names the nearest, or all.
     """
     names = [option.name for option in options]
     for name in given:

@@ -34,13 +34,10 @@ def is_chrome(content: object) -> bool:
 
 
 def profile_of(content: Any) -> Profile:
-    """Return the kernels of the first device of a trace.
+    """Return the kernels of the first device of a trace; InputError if no kernels are in it.
 
     Args:
         content: The JSON: an object with ``traceEvents``, or the list of events alone.
-
-    Raises:
-        InputError: if no kernels are in it.
     """
     events = content["traceEvents"] if isinstance(content, Mapping) else content
     complete = [x for x in events if isinstance(x, Mapping) and x.get("ph") == "X"]

@@ -26,15 +26,12 @@ _MULTIPLE = re.compile(r"([0-9]+(?:\.[0-9]*)?(?:[eE][+-]?[0-9]+)?|\.[0-9]+)\s*x"
 
 
 def memory_limit(budget: str | int | None, problem: Problem) -> int | None:
-    """Return the bytes a rank may allocate.
+    """Return the bytes a rank may allocate; InputError for another form, or a budget that is not above 0.
 
     Args:
         budget: Bytes (``16GiB``, or a number that is no text), a multiple of the unreplicated share
             (|A| + |B| + |C|) / p (``2x``), or None for no limit.
         problem: Whose share; layouts do not matter.
-
-    Raises:
-        InputError: for another form, or a budget that is not above 0.
 
     >>> memory_limit("2x", Problem(m=64, n=64, k=64, ranks=4))
     24576

@@ -39,16 +39,13 @@ class Columns(NamedTuple):
 
     @classmethod
     def of(cls, lengths: Ints, links: Ints, bandwidth: Floats, latency: Floats) -> "Columns":
-        """Return the columns of some routes.
+        """Return the columns of some routes; ScheduleError if one of them has no links.
 
         Args:
             lengths: How many links each crosses.
             links: The links of all, one route's after another's.
             bandwidth: Bytes/s of every link.
             latency: Seconds of every link.
-
-        Raises:
-            ScheduleError: if one of them has no links.
         """
         if not lengths.all():
             raise ScheduleError("bytes travel between two ranks that nothing joins")

@@ -36,10 +36,7 @@ Strategy = tuple[Split, ...]
 
 
 def read_strategy(text: str) -> Strategy:
-    """Return the steps that a text means.
-
-    Raises:
-        ScheduleError: if it means none.
+    """Return the steps that a text means; ScheduleError if it means none.
 
     >>> read_strategy("sm2,pk4")
     (Split(kind='s', dimension='m', parts=2), Split(kind='p', dimension='k', parts=4))

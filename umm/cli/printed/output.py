@@ -170,11 +170,7 @@ class Output:
             self.early.append(True)
 
     def end(self) -> None:
-        """End the command as one that was ended early, if it was.
-
-        Raises:
-            click.Abort: if so.
-        """
+        """End the command as one that was ended early, if it was; click.Abort if so."""
         if self.early:
             raise click.Abort
 

@@ -124,14 +124,11 @@ LETTERS = "xyzwvuts"
 
 
 def program(forward: Forward, note: str) -> str:
-    """Return the program.
+    """Return the program; InputError for layouts of no one mesh, or sizes that do not divide.
 
     Args:
         forward: A chain's forward part.
         note: What is known of it, in a line or several.
-
-    Raises:
-        InputError: for layouts of no one mesh, or sizes that do not divide.
     """
     meshes = dict(zip((x.name for x in forward.used()), mesh_of(forward), strict=True))
     ranks = next(iter(meshes.values())).ranks

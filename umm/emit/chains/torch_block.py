@@ -202,14 +202,11 @@ WRITES: dict[type, Callable[[_Block, Any], None]] = {
 
 
 def program(spread: Spread, note: str) -> str:
-    """Return the program.
+    """Return the program; InputError where ranks share a sequence, or sizes do not divide.
 
     Args:
         spread: A chain's forward part and its axes.
         note: What is known of it, in a line or several.
-
-    Raises:
-        InputError: where ranks share a sequence, or sizes do not divide.
     """
     forward = spread.forward
     _check(spread)

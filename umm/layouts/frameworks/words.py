@@ -17,13 +17,10 @@ _SIZES = re.compile(r"[1-9][0-9]{0,8}(x[1-9][0-9]{0,8})*")
 
 
 def ranks_of(mesh: Any) -> Ints:
-    """Return the rank at each place of a mesh.
+    """Return the rank at each place of a mesh; LayoutError if the ranks are not those from 0 on, each once.
 
     Args:
         mesh: Lengths of its axes, as a tuple; or its ranks, as nested lists, an array or a tensor.
-
-    Raises:
-        LayoutError: if the ranks are not those from 0 on, each once.
 
     >>> ranks_of((2, 2)).tolist(), ranks_of([[0, 2], [1, 3]]).shape
     ([[0, 1], [2, 3]], (2, 2))

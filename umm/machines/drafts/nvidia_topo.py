@@ -22,15 +22,12 @@ def is_topo(text: str) -> bool:
 
 
 def read(text: str, nvlink: float = 25e9) -> Node:
-    """Return the node that the printed table describes.
+    """Return the node that the printed table describes; MachineError if it is not such a table.
 
     GPUs whose NVLinks to all others together are more than any GPU has are joined by a switch.
 
     Args:
         nvlink: Bytes/s of one NVLink, one direction: 25 GB/s of NVLink 2 to 4, 50 of NVLink 5.
-
-    Raises:
-        MachineError: It is not such a table.
     """
     lines = _ESCAPES.sub("", text).splitlines()
     header = _header(lines)
