@@ -602,10 +602,8 @@ def refill_seconds(
 
 
 def leaves_caches(machine: Machine, payload: npt.ArrayLike) -> Bools:
-    """Return which temporaries hold so much that it is no longer in the caches when a GEMM reads it.
-
-    The caches hold four of them: where it came from, what was got before, itself, and what is got next.
-    """
+    """Return which temporaries hold so much that it is no longer in the caches when a GEMM reads it."""
+    # The caches hold four of them: where it came from, what was got before, itself, and what is got next.
     return np.asarray(payload) * 4 > (machine.cache or np.inf)
 
 

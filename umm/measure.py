@@ -77,10 +77,8 @@ class Needs:
 
 
 def needs(schedule: Schedule, performer: Executor, *, iters: int, warmup: int, check: bool) -> Needs | None:
-    """Return the needs of :func:`measure` on this host; None for ranks that are elsewhere, or on GPUs.
-
-    Operands are drawn whole, every rank holds its tiles, C is gathered; a check has all of them in float64.
-    """
+    """Return the needs of :func:`measure` on this host; None for ranks that are elsewhere, or on GPUs."""
+    # Operands are drawn whole, every rank holds its tiles, C is gathered; a check has all of them in float64.
     if not (isinstance(performer, OnHost) and performer.on_host):
         return None
     elements = {x.name: x.shape[0] * x.shape[1] for x in schedule.tensors}

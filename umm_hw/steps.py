@@ -38,10 +38,8 @@ def array_step(kind: int, work: Work, ranks: Mapping[int, Transport], multiply: 
 
 
 def members(product: Multiplied, work: Work) -> Iterator[tuple[Block, Block, Block, float]]:
-    """Yield the blocks of C, A and B of each multiply of a gemm, and its β.
-
-    A batch is cut into members along each operand's own axis. Members that share a block of C add up.
-    """
+    """Yield the blocks of C, A and B of each multiply of a gemm, and its β."""
+    # A batch is cut into members along each operand's own axis. Members that share a block of C add up.
     assert work.writes is not None
     if product.batch == 1:
         a, b = work.reads

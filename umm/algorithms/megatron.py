@@ -50,10 +50,8 @@ def native(problem: Problem, part: str, **options: Any) -> Native:
 
 
 def over_mesh(problem: Problem, data: int, tensor: int, part: str) -> Native:
-    """Return the layouts over a mesh: the rows of A and C over data ranks, B over tensor ranks.
-
-    The tensor ranks of a data rank are consecutive.
-    """
+    """Return the layouts over a mesh: the rows of A and C over data ranks, B over tensor ranks."""
+    # The tensor ranks of a data rank are consecutive.
 
     def on_all(partition: str, copies: int, order: str = "") -> str:
         return f"{partition}@{copies}{order if copies < problem.p else ''}" if copies > 1 else partition

@@ -315,10 +315,8 @@ def block_cyclic(problem: Problem) -> bool:
 
 
 def write_blocks(build: Builder, names: Names, broadcast: str, prefetch: int, block: int) -> None:
-    """Broadcast a column of blocks of A and a row of blocks of B, and add their product to C.
-
-    A rank packs its blocks of a column, or of a row, into one message, and multiplies with one GEMM.
-    """
+    """Broadcast a column of blocks of A and a row of blocks of B, and add their product to C."""
+    # A rank packs its blocks of a column, or of a row, into one message, and multiplies with one GEMM.
     a, b, c = (build.layout(x) for x in names)
     rows, cols = c.process_grid
     width, bounds = block or _half(a), np.unique((*a.col_edges, *b.row_edges)).tolist()

@@ -84,10 +84,8 @@ def brought(build: Builder, piece: Slice, rank: int, slot: Hashable) -> Slice:
 
 
 def near_or_by_level(build: Builder, collective: str, ranks: Sequence[int]) -> str:
-    """Return how a library does a collective among these ranks: by level if they are in several nodes.
-
-    NCCL's rings between nodes are one for each card, so that all cards are busy as they are by level.
-    """
+    """Return how a library does a collective among these ranks: by level if they are in several nodes."""
+    # NCCL's rings between nodes are one for each card, so that all cards are busy as they are by level.
     way = by_level(build.machine, ranks, build.ranks)
     return collective if way is None else way.name
 

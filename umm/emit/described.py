@@ -24,10 +24,8 @@ class Described:
     note: str  # what is known of it, in a line or several
 
     def filled(self, template: str, **more: object) -> str:
-        """Fill a template's ``<angles>`` with sizes, types, layouts and more.
-
-        What a check allows goes by the operands' type: in it frameworks sum the parts of C.
-        """
+        """Fill a template's ``<angles>`` with sizes, types, layouts and more."""
+        # What a check allows goes by the operands' type: in it frameworks sum the parts of C.
         problem = self.problem
         texts: dict[str, object] = {
             **{x: getattr(problem, x) for x in ("m", "n", "k", "dtype", "c_dtype", "a", "b", "c")},

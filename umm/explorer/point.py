@@ -350,10 +350,8 @@ def _too_many(actions: int) -> str:
 
 
 def range_of(lower: Callable[[Machine], Any], machine: Machine, now: float) -> tuple[float, float]:
-    """Return the least and the most makespan of a schedule within the ranges of the machine's numbers.
-
-    It takes a few simulations, so it comes behind the point itself.
-    """
+    """Return the least and the most makespan of a schedule within the ranges of the machine's numbers."""
+    # It takes a few simulations, so it comes behind the point itself.
     return makespan_range(machine, lower, executor("sim").makespan, now)
 
 
@@ -381,10 +379,8 @@ def tried(ask: Callable[[], Any]) -> tuple[Any, str]:
 
 
 def searched(state: State, machine: Machine, text: str) -> tuple[Any, str]:
-    """Return :func:`predicted`, its trace as the arrays of the schedule; or None and the reason.
-
-    It runs behind the page; a schedule does not pickle.
-    """
+    """Return :func:`predicted`, its trace as the arrays of the schedule; or None and the reason."""
+    # It runs behind the page; a schedule does not pickle.
     prediction, problem = tried(lambda: predicted(state, machine, text))
     return prediction and (*prediction[:2], to_arrays(prediction[2].schedule)), problem
 

@@ -62,10 +62,8 @@ class Multiplies:
         return dict(zip("ABC", map(str, layouts), strict=True)), stationary, options
 
     def number(self, layouts: Mapping[str, Layout], stationary: str, options: Options) -> int | None:
-        """Return the point with these layouts, however they are written; None if the space has none.
-
-        With one replica of C no ending differs from another, and the first counts.
-        """
+        """Return the point with these layouts, however they are written; None if the space has none."""
+        # With one replica of C no ending differs from another, and the first counts.
         points = self.points
         if stationary not in points.stationary:
             return None

@@ -78,11 +78,9 @@ def started(process: int) -> float:
 
 
 def faults_of_lost_children(number: int) -> int:
-    """Return the page faults of a process's children that have ended and whose exit it has asked for.
-
-    Nobody lists such a child, but every program has some faults (proc(5): cminflt): where the number grows,
-    a child was lost. A process keeps the number when it becomes another program.
-    """
+    """Return the page faults of a process's children that have ended and whose exit it has asked for."""
+    # Nobody lists such a child, but every program has some faults (proc(5): cminflt): where the number grows,
+    # a child was lost. A process keeps the number when it becomes another program.
     return int(_stat(number)[8])
 
 
@@ -229,10 +227,8 @@ def forget() -> None:
 
 
 def watch_over() -> None:
-    """Have another process sweep when this one has ended, however it ends; once a host, before MPI begins.
-
-    mpiexec kills its processes, but not this one: it is in a session of its own.
-    """
+    """Have another process sweep when this one has ended, however it ends; once a host, before MPI begins."""
+    # mpiexec kills its processes, but not this one: it is in a session of its own.
     if sys.platform != "linux" or not _FIRST_OF_HOST:
         return
     proxy = proxy_above(os.getpid())

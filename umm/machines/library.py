@@ -161,10 +161,8 @@ class Pace(Table):
         return sent / (-(-sent // full) * full)
 
     def moved(self, what: str, nbytes: float, ranks: int) -> float:
-        """Return the bytes that cross a rank's ports in the direction with more of them.
-
-        A switch that adds takes each rank's part of every sum, and the rank sends what it added up.
-        """
+        """Return the bytes that cross a rank's ports in the direction with more of them."""
+        # A switch that adds takes each rank's part of every sum, and the rank sends what it added up.
         if self.path == "everything":
             return nbytes * (ranks - 1)
         if self.path == "switch":

@@ -30,10 +30,8 @@ class Load:
         return replace(self, clock=min(1.0, self.clock * factor))
 
     def limited(self, watts: float) -> "Load":
-        """Return the same under a lower power limit; 0 for the device's own.
-
-        Near its limit a device's power grows with the cube of the clock, for its voltage follows the clock.
-        """
+        """Return the same under a lower power limit; 0 for the device's own."""
+        # Near its limit a device's power grows with the cube of the clock, for its voltage follows the clock.
         if not watts or not self.power or watts >= self.power:
             return self
         return self.scaled((watts / self.power) ** (1 / 3))

@@ -30,11 +30,9 @@ def explained(error: ValidationError) -> str:
 
 
 def all_explained(content: Mapping[str, Any]) -> list[str]:
-    """Return all mistakes of a file's content, a line each; a misspelt key is not missing too.
-
-    What is wrong by itself would hide what only several numbers together show; so it is repaired, and the
-    content is read again.
-    """
+    """Return all mistakes of a file's content, a line each; a misspelt key is not missing too."""
+    # What is wrong by itself would hide what only several numbers together show; so it is repaired, and the
+    # content is read again.
     repaired: dict[str, Any] = copy.deepcopy(dict(content))
     lines: list[str] = []
     more = 0

@@ -38,10 +38,8 @@ class Served:
         return {_typed_name(x): x for x in params}
 
     def schema(self) -> dict[str, Any]:
-        """Return the JSON schema of the arguments: of many flags the usual ones, though all are taken.
-
-        All flags of 15 tools would be 75 kB, which an agent reads before its first question.
-        """
+        """Return the JSON schema of the arguments: of many flags the usual ones, though all are taken."""
+        # All flags of 15 tools would be 75 kB, which an agent reads before its first question.
         required = [name for name, x in self.params.items() if x.required or name in self.required]
         briefly = any(x.name == "help_all" for x in self.params.values())
         usual = {x for x, (_, most) in self.command.groups.items() if most} | {"help_all", *required}

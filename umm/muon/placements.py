@@ -222,10 +222,8 @@ PLACEMENTS: dict[str, Callable[[Matrix, int, Grid, Costs], Price]] = {
 
 
 def possible(grid: Grid, optimizer: str = "muon") -> list[str]:
-    """Return the placements that a grid has.
-
-    Without tensor parallel ranks there is no second axis; Kronecker factors take a whole matrix.
-    """
+    """Return the placements that a grid has."""
+    # Without tensor parallel ranks there is no second axis; Kronecker factors take a whole matrix.
     if optimizer != "muon":
         return [DUPLICATED, OWNERS]
     two_axes, few = grid.tp > 1 and grid.fsdp > 1, 1 < grid.ranks <= MAX_IN_PLACE

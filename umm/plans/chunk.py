@@ -12,11 +12,9 @@ from umm.program import Statement
 
 
 def whole_where_hidden(statements: Sequence[Statement], ways: Ways) -> dict[int, Gathered]:
-    """Return the ways with those multiplies in one piece that sum nothing and whose operands are there.
-
-    Chunks hide what comes while they are multiplied. What an earlier multiply gathered, or gathers ahead
-    while it multiplies, is hidden already, and smaller multiplies only take longer.
-    """
+    """Return the ways with those multiplies in one piece that sum nothing and whose operands are there."""
+    # Chunks hide what comes while they are multiplied. What an earlier multiply gathered, or gathers ahead
+    # while it multiplies, is hidden already, and smaller multiplies only take longer.
     if all(how.chunks == 1 for how in ways.values()):
         return dict(ways)
     anew = gathers_anew(statements, ways)

@@ -33,10 +33,8 @@ def summed_with_next(statements: Sequence[Statement], ways: Ways, number: int) -
 
 
 def summed_later(statements: Sequence[Statement], steps: Steps, tensors: Tensors, asked: Asked) -> set[int]:
-    """Return the numbers of sums of tokens that the next one-sided multiply can sum with its own.
-
-    That is where all ranks have the tensor and nothing comes between that reads or writes it.
-    """
+    """Return the numbers of sums of tokens that the next one-sided multiply can sum with its own."""
+    # That is where all ranks have the tensor and nothing comes between that reads or writes it.
     done = {x.number: x for x in steps if isinstance(x, Do)}
     by_collectives = {x.number for x in steps if isinstance(x, Start)}
     result = set[int]()

@@ -436,10 +436,8 @@ def sharded_choices(chain: Chain) -> dict[str, Any]:
 
 
 def in_scheme(name: str, outline: Outline, ranks: int) -> Outline:
-    """Apply a scheme that rewrites the program (ring, fsdp, …); other schemes return it unchanged.
-
-    ``fsdp8`` is the ``fsdp`` of eight ranks: each weight is gathered whole before it is used.
-    """
+    """Apply a scheme that rewrites the program (ring, fsdp, …); other schemes return it unchanged."""
+    # `fsdp8` is the `fsdp` of eight ranks: each weight is gathered whole before it is used.
     changed = (
         front_and_back(name, outline, ranks)
         or of_experts(name, outline, ranks)

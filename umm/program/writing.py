@@ -172,10 +172,8 @@ class Writing:
         self.statements.append(Copy(out, x))
 
     def fused_map(self, out: str, fn: str, *reads: str, **parameters: float) -> None:
-        """Add a map that goes on in the pass of the map before it, where it reads that one's tensors.
-
-        The first of a decoded token's layer goes on in the last pass of the layer before.
-        """
+        """Add a map that goes on in the pass of the map before it, where it reads that one's tensors."""
+        # The first of a decoded token's layer goes on in the last pass of the layer before.
         in_pass = [x for y in self.statements[-1:] if y.passes for x in (*y.outs, *y.reads)]
         if self.decode and not self.statements:  # the layer before ends in a map that writes what it gives
             in_pass = ["X"]

@@ -197,10 +197,8 @@ def _times(
 
 
 def running(model: Model, d: Deployment, rates: Rates) -> float:
-    """Return how many requests of a group run at once: all, or those whose caches have room.
-
-    Engines cache in pages, so a request takes its prompt and half its answer in the mean.
-    """
+    """Return how many requests of a group run at once: all, or those whose caches have room."""
+    # Engines cache in pages, so a request takes its prompt and half its answer in the mean.
     weights, cache = _memory(model, d, rates).values()
     each = cache / d.sequences * (d.input + d.output / 2) / (d.input + d.output)
     if not each:

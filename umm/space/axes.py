@@ -123,10 +123,8 @@ class Axes:
 
 
 def axis(value: Any) -> tuple[Any, ...]:
-    """Return an axis: one value, a comma list or a sequence of values, each once.
-
-    The commas of a layout in the words of a framework stay in it.
-    """
+    """Return an axis: one value, a comma list or a sequence of values, each once."""
+    # The commas of a layout in the words of a framework stay in it.
     if isinstance(value, str):
         value = split(value)
     values = tuple(value) if isinstance(value, Iterable) else (value,)

@@ -57,11 +57,9 @@ class Choice:
     movement: Mapping[str, str] = field(default_factory=dict, hash=False)
 
     def to_dict(self) -> dict[str, Any]:
-        """Return layouts, choices and figures as plain values: the keys of ``--json`` and of columns.
-
-        A multiply has its layouts as a, b and c and each option by name, with what ties have in its place;
-        a program of several statements has its layouts, and stationary matrices, by tensor.
-        """
+        """Return layouts, choices and figures as plain values: the keys of ``--json`` and of columns."""
+        # A multiply has its layouts as a, b and c and each option by name, with what ties have in its place;
+        # a program of several statements has its layouts, and stationary matrices, by tensor.
         if isinstance(self.stationary, Mapping):
             figures = {name: getattr(self, name) for name in FIGURES}
             choices = {"layouts": dict(self.layouts), "stationary": dict(self.stationary)}

@@ -165,10 +165,8 @@ class MultiplyPoints:
         return problem
 
     def same(self, point: int) -> int:
-        """Return a point that is sure to be the same schedule, the same one for all that are known to be.
-
-        Of layouts and a stationary matrix with which slices are tiles it is that with tiles.
-        """
+        """Return a point that is sure to be the same schedule, the same one for all that are known to be."""
+        # Of layouts and a stationary matrix with which slices are tiles it is that with tiles.
         number, s, *_ = self._numbers(point)
         other = self._by_tiles[number]
         if other == number or not slices_are_tiles(self.program(point), self.stationary[s]):

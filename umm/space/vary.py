@@ -175,11 +175,10 @@ def knob(machine: Machine, name: str) -> Knob:
 
 
 def knobs(machine: Machine, ranks: int, dtype: str) -> list[Knob]:
-    """Return the numbers of a machine that can change a choice.
-
-    The peak stands for the part of it that GEMMs reach too. Where a fabric has several bandwidths each counts
-    by itself, and all together; where it has more than a few, as measured ones have, only all together.
-    """
+    """Return the numbers of a machine that can change a choice."""
+    # The peak stands for the part of it that GEMMs reach too. Where a fabric has several bandwidths each
+    # counts by itself, and all together; where it has more than a few, as measured ones have, only all
+    # together.
     known = {_name(x.key): x.value for x in numbers(machine.document)}
     names = []
     if ranks > 1 and machine.fabric.names:

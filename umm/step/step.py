@@ -296,12 +296,10 @@ class Question:
         return [sum((items[i] for i in part), Cost()) for part in self.split([x.seconds for x in items])]
 
     def split(self, seconds: Sequence[float]) -> list[range]:
-        """Return which items are in each chunk: as many layers in each where that is possible.
-
-        Megatron-LM splits layers evenly, or with the embedding and the loss counted as a layer each; what
-        cannot be split so, or has multi-token prediction, is cut so that the slowest chunk takes least, as
-        its layout strings allow.
-        """
+        """Return which items are in each chunk: as many layers in each where that is possible."""
+        # Megatron-LM splits layers evenly, or with the embedding and the loss counted as a layer each; what
+        # cannot be split so, or has multi-token prediction, is cut so that the slowest chunk takes least, as
+        # its layout strings allow.
         chunks, items = self.parallel.chunks, len(seconds)
         if self.model.mtp:
             return cut(seconds, chunks)
@@ -566,10 +564,8 @@ def _bytes(asked: Question, stage: Cost, activations: float) -> dict[str, float]
 
 
 def with_prediction(model: Model, depths: int) -> Model:
-    """Return a model with so many depths of multi-token prediction, each like its last layers.
-
-    A depth is an attention layer with its MLP or experts, of two layers where these alternate.
-    """
+    """Return a model with so many depths of multi-token prediction, each like its last layers."""
+    # A depth is an attention layer with its MLP or experts, of two layers where these alternate.
     attends = next((x for x in reversed(model.layers) if isinstance(x.mixer, ATTENDS)), model.layers[-1])
     depth = [attends]
     if not attends.expansions:

@@ -36,11 +36,9 @@ NOTED = 0.05  # the share of the makespan from which a verdict names what transf
 
 
 def critical_path(spans: Spans) -> Ints:
-    """Return the critical path as action numbers, first to last, without barriers.
-
-    It is followed back from the last finish: an action was held up by whichever finished last of its
-    dependencies and of the earlier actions on its lane.
-    """
+    """Return the critical path as action numbers, first to last, without barriers."""
+    # It is followed back from the last finish: an action was held up by whichever finished last of its
+    # dependencies and of the earlier actions on its lane.
     schedule, end = spans.schedule, spans.end
     if not len(schedule):
         return np.zeros(0, dtype=np.int64)
@@ -50,11 +48,9 @@ def critical_path(spans: Spans) -> Ints:
 
 
 def path_times(spans: Spans, path: Ints) -> tuple[Floats, float]:
-    """Return the seconds each action of a critical path adds to it, and the seconds nothing of it runs.
-
-    The second is 0 in a simulation; in a measured trace it is the time between what an action waited for
-    and its start. Both together add up to the last finish.
-    """
+    """Return the seconds each action of a critical path adds to it, and the seconds nothing of it runs."""
+    # The second is 0 in a simulation; in a measured trace it is the time between what an action waited for
+    # and its start. Both together add up to the last finish.
     end = spans.end[path]
     ready = np.concatenate(([0.0], end[:-1]))
     began = np.maximum(spans.start[path], ready)
@@ -251,10 +247,8 @@ def _peak(schedule: Schedule) -> float:
 
 
 def below_peak(spans: Spans) -> dict[str, float]:
-    """Return the causes that keep ranks below their peak, as shares of the makespan, the largest first.
-
-    Together with the fraction of peak they add up to 1.
-    """
+    """Return the causes that keep ranks below their peak, as shares of the makespan, the largest first."""
+    # Together with the fraction of peak they add up to 1.
     schedule, total = spans.schedule, spans.makespan_s
     mean = breakdown(spans).mean
     peak = _peak(schedule)
@@ -297,10 +291,8 @@ def lost_in_words(spans: Spans, least: float = 0.01) -> str:
 
 
 def verdict(spans: Spans) -> str:
-    """Return one sentence: the bottleneck, and how much of the communication gemms hide.
-
-    Of one process in place of all ranks nothing is said about its time.
-    """
+    """Return one sentence: the bottleneck, and how much of the communication gemms hide."""
+    # Of one process in place of all ranks nothing is said about its time.
     parts = breakdown(spans)
     overlapped = parts.overlapped
     quiet = bool(np.isnan(overlapped))

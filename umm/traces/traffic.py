@@ -82,10 +82,8 @@ def busy_time(start: Floats, end: Floats, group: Ints, groups: int, horizon: flo
 
 
 def bytes_by_kind(schedule: Schedule) -> dict[str, int]:
-    """Return the payload bytes that travel between ranks, for get, put, accumulate, reduce and broadcast.
-
-    What a rank copies or adds within itself is not among them.
-    """
+    """Return the payload bytes that travel between ranks, for get, put, accumulate, reduce and broadcast."""
+    # What a rank copies or adds within itself is not among them.
     travels = (schedule.src != schedule.dst).nonzero()[0]
     moved = np.zeros(len(KINDS), dtype=np.int64)
     np.add.at(moved, schedule.kind[travels], schedule.payload[travels])

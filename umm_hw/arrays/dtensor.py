@@ -149,10 +149,8 @@ def layout_of(mesh: Any, placements: tuple[Any, ...], shape: tuple[int, int]) ->
 
 
 def work(a: Any, b: Any, placements: Sequence[Any]) -> float:
-    """Return the flop of the slowest rank when such DTensors are multiplied; collective.
-
-    A byte that it copies or sums counts as 10 flop of float64, as where ways of a plan are compared.
-    """
+    """Return the flop of the slowest rank when such DTensors are multiplied; collective."""
+    # A byte that it copies or sums counts as 10 flop of float64, as where ways of a plan are compared.
     asked = [part_of(x, name, a.device_mesh.size()) for x, name in ((a, "A"), (b, "B"))]
     left, right = wrapped_tensors(group_of_torch(), asked, None)
     made = plan(left, right, layout_of(a.device_mesh, tuple(placements), (left.shape[0], right.shape[1])))
@@ -160,11 +158,9 @@ def work(a: Any, b: Any, placements: Sequence[Any]) -> float:
 
 
 def wrapped_tensors(group: Group, asked: Sequence[Part], refusal: UmmError | None) -> list[WrappedMatrix]:
-    """Wrap local tensors; collective. Facts that all ranks have gathered once are not gathered again.
-
-    A gather among torch's processes takes milliseconds. So each rank numbers what it gathers: where all have
-    the same number for what they give now, it is as it was then.
-    """
+    """Wrap local tensors; collective. Facts that all ranks have gathered once are not gathered again."""
+    # A gather among torch's processes takes milliseconds. So each rank numbers what it gathers: where all
+    # have the same number for what they give now, it is as it was then.
     exchange: Any = exchange_of(group)
     known: dict[Any, tuple[int, list[WrappedMatrix]]] = exchange.__dict__.setdefault("wraps", {})
     key = tuple((str(x.layout), x.local.dtype, x.local.shape, x.local.strides) for x in asked)

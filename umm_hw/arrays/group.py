@@ -80,10 +80,8 @@ class MpiGroup:
         self.look: Callable[[Sequence[int], str], None] | None = None
 
     def allgather(self, content: Any) -> list[Any]:
-        """Return one item a rank; a rank that waits sleeps, for MPICH would spin.
-
-        Rank 0 receives from each, so that it knows who is late.
-        """
+        """Return one item a rank; a rank that waits sleeps, for MPICH would spin."""
+        # Rank 0 receives from each, so that it knows who is late.
         from umm_hw.mpi import wait
 
         self._count += 1
@@ -186,10 +184,8 @@ _KEY: list[int] = []
 
 
 def group_of(comm: Any) -> Group:
-    """Return the group of a communicator: the same object each time; collective at the first.
-
-    A group, such as that of a torch process group, is returned as it is.
-    """
+    """Return the group of a communicator: the same object each time; collective at the first."""
+    # A group, such as that of a torch process group, is returned as it is.
     if not hasattr(comm, "Get_attr"):
         custom: Group = comm
         return custom

@@ -148,10 +148,8 @@ def _most_held(operands: tuple[Operand, Operand, Operand]) -> int:
 
 
 def bound(work: Work, compute: np.dtype[Any]) -> float:
-    """Lower bound on :func:`estimate` for a way: multiplies, and sums of their products.
-
-    Who publishes and copies what takes long to find among many ranks, so most ways are ruled out by this.
-    """
+    """Lower bound on :func:`estimate` for a way: multiplies, and sums of their products."""
+    # Who publishes and copies what takes long to find among many ranks, so most ways are ruled out by this.
     m, n, k = (int(np.bincount(axis.place, axis.sizes).max(initial=0)) for axis in (work.m, work.n, work.k))
     summed = 0 if work.direct or not k else 2 * m * n * compute.itemsize
     return 2.0 * m * n * k + FLOP_A_BYTE * summed * 8 / compute.itemsize

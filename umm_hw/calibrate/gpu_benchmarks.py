@@ -112,10 +112,8 @@ class Bench:
         return place
 
     def excluded(self, dtype: str, side: int, nbytes: int) -> float:
-        """Return how much longer gemms take beside copies within this GPU, as a share of the copies' time.
-
-        Both are as many as take some milliseconds alone.
-        """
+        """Return how much longer gemms take beside copies within this GPU, as a share of the copies' time."""
+        # Both are as many as take some milliseconds alone.
         if not self._device.units:
             return 0.0
         target, source = (self._device.allocate(nbytes) for _ in range(2))
@@ -177,10 +175,8 @@ class Bench:
         return seconds_of
 
     def interference(self, blocks: int, side: int, nbytes: int) -> dict[str, float]:
-        """Return the share of its rate a gemm loses beside gets and beside accumulates, by kind.
-
-        Where accumulates land, their kernel runs on the target's GPU; so the gemm beside them does too.
-        """
+        """Return the share of its rate a gemm loses beside gets and beside accumulates, by kind."""
+        # Where accumulates land, their kernel runs on the target's GPU; so the gemm beside them does too.
         here = self._device.allocate(nbytes)
         adding = self if self._landing is None else Bench(self._landing.device, self._peer, self._repeats)
         lost = {

@@ -23,10 +23,8 @@ SHARES_CORE = 0.5  # of its GEMM rate lost beside a rank's own accumulates, from
 
 
 def topology_text(calibration: Calibration) -> str:
-    """Return the text of a machine file.
-
-    The model: a device for each core, a port each into one backplane, which is the host's memory.
-    """
+    """Return the text of a machine file."""
+    # The model: a device for each core, a port each into one backplane, which is the host's memory.
     how = _how()
     busy = (
         f"; busy: a rank got {100 * calibration.share:.0f} % of a core"

@@ -30,10 +30,8 @@ def answer_quickly() -> None:
 
 
 def wake_on_time() -> None:
-    """Let this thread's sleeps end when they should; Linux adds 50 µs to each by default.
-
-    All ranks start a run at an agreed time, and look at flags 20 µs apart.
-    """
+    """Let this thread's sleeps end when they should; Linux adds 50 µs to each by default."""
+    # All ranks start a run at an agreed time, and look at flags 20 µs apart.
     if sys.platform == "linux":
         ctypes.CDLL(None).prctl(_SET_TIMER_SLACK, 1, 0, 0, 0)
 

@@ -21,11 +21,9 @@ KINDS = ("S0>R", "S1>R", "P>R", "P>S0", "P>S1", "R>S0", "R>S1", "S0>S1", "S1>S0"
 
 
 def slowest(actions: Sequence[Callable[[], object]], rounds: int) -> list[list[float]]:
-    """Return the seconds of each action in each round, until the last rank is done; collective.
-
-    All actions take turns, so that what disturbs the host for a while disturbs all alike, and in another
-    order each round: caches and threads are as the action before has left them.
-    """
+    """Return the seconds of each action in each round, until the last rank is done; collective."""
+    # All actions take turns, so that what disturbs the host for a while disturbs all alike, and in another
+    # order each round: caches and threads are as the action before has left them.
     import torch
     import torch.distributed as dist
 

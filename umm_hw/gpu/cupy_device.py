@@ -257,10 +257,8 @@ class CupyDevice:
             )
 
     def map(self, mapped: Mapped, reads: Sequence[Region], target: Region, stream: Stream) -> None:
-        """Launch a kernel of one pass where one does it, else give CuPy's arrays to the function.
-
-        What the function makes on the way is CuPy's own, by stream.
-        """
+        """Launch a kernel of one pass where one does it, else give CuPy's arrays to the function."""
+        # What the function makes on the way is CuPy's own, by stream.
         self._select()
         launch = self._one_pass(mapped, reads, target)
         if launch is not None:

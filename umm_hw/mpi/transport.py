@@ -62,10 +62,8 @@ class MpiTransport:
         return int(sum(sizes[self.rank] for _, sizes in self._windows))
 
     def reserve(self, nbytes: Sequence[int]) -> None:
-        """Make sure that heaps of so many bytes in all fit one window; collective, while there is no heap.
-
-        Memory of earlier, smaller windows is given back first.
-        """
+        """Make sure that heaps of so many bytes in all fit one window; collective, while there is no heap."""
+        # Memory of earlier, smaller windows is given back first.
         wanted = _aligned(nbytes)
         if any(np.all(size >= wanted) for _, size in self._windows):
             return

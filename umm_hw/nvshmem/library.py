@@ -83,12 +83,10 @@ class NvshmemLibrary:
             )
 
     def barrier(self, stream: Stream) -> None:
-        """Call nvshmemx_barrier_all_on_stream.
-
-        Where ranks share a GPU without MPS it spins, holding Python's lock, until their hosts have all come
-        to it. So they meet before, in a way that leaves the other threads alive: the watchdog beats, and MPI
-        serves the locks.
-        """
+        """Call nvshmemx_barrier_all_on_stream."""
+        # Where ranks share a GPU without MPS it spins, holding Python's lock, until their hosts have all come
+        # to it. So they meet before, in a way that leaves the other threads alive: the watchdog beats, and
+        # MPI serves the locks.
         if self._shares_gpu:
             self._ranks.barrier()
         self._bindings.barrier_all_on_stream(self._pointer(stream))

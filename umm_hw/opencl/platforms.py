@@ -41,11 +41,9 @@ def visible(wanted: str = "") -> tuple[OpenClDevice, ...]:
 
 
 def level_zero() -> str:
-    """Return in words whether this host could share a GPU's memory between processes.
-
-    Level Zero can (zeMemGetIpcHandle); OpenCL has no call for it, and dpctl, its Python package, offers no
-    handles yet. So ranks on a GPU are queues of one process, one for each tile of an Intel GPU.
-    """
+    """Return in words whether this host could share a GPU's memory between processes."""
+    # Level Zero can (zeMemGetIpcHandle); OpenCL has no call for it, and dpctl, its Python package, offers no
+    # handles yet. So ranks on a GPU are queues of one process, one for each tile of an Intel GPU.
     loader = find_library("ze_loader")
     if loader is None:
         return "no Level Zero"

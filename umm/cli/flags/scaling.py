@@ -91,11 +91,9 @@ class Scaled(OfChain, heading="Machine"):
         return "tokens" if self.weak == "length" else self.weak or ""
 
     def _grown(self, factor: Fraction) -> Self:
-        """Return this with the sizes that grow with the ranks times a factor.
-
-        More tokens are more sequences of the same length, as more of a batch is; longer ones would give
-        attention more work for each token.
-        """
+        """Return this with the sizes that grow with the ranks times a factor."""
+        # More tokens are more sequences of the same length, as more of a batch is; longer ones would give
+        # attention more work for each token.
         name, weak = self.growing, self.weak
         size = self.size_of(name)
         if size is None:

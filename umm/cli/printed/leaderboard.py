@@ -64,10 +64,8 @@ def robust_record(record: dict[str, Any], result: Found, robust: Robust) -> dict
 
 
 def print_front(console: Console, result: Found) -> None:
-    """Print the front of time against memory with its knee, ties, and the numbers of points.
-
-    Of several statements the best assignments of layouts are printed, fastest first.
-    """
+    """Print the front of time against memory with its knee, ties, and the numbers of points."""
+    # Of several statements the best assignments of layouts are printed, fastest first.
     if not result.space.is_multiply:
         print_assignments(console, result)
         return

@@ -18,11 +18,9 @@ MOST_SECONDS = 1e6  # of a limit of time
 
 
 def open_streams() -> None:
-    """Make stdin, stdout and stderr usable, however this process was started.
-
-    One that is closed is ``/dev/null``: the next file would get its number, and what is printed. What cannot
-    be written to stderr is lost and fails nothing. A terminal without µ gets a ? in its place.
-    """
+    """Make stdin, stdout and stderr usable, however this process was started."""
+    # One that is closed is `/dev/null`: the next file would get its number, and what is printed. What cannot
+    # be written to stderr is lost and fails nothing. A terminal without µ gets a ? in its place.
     for size in ("LINES", "COLUMNS"):  # rich would take ² for digits
         if not re.fullmatch("[0-9]{1,4}", os.environ.get(size, "80")):
             del os.environ[size]

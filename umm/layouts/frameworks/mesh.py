@@ -101,10 +101,8 @@ def holdings(parts: Parts | Laid) -> list[tuple[int, object, object]]:
 
 
 def meshed(layout: Laid) -> Meshed | None:
-    """Return a mesh that gives every rank the same part as a layout; None if there is none.
-
-    Ranks are counted along it where that is possible.
-    """
+    """Return a mesh that gives every rank the same part as a layout; None if there is none."""
+    # Ranks are counted along it where that is possible.
     wanted = holdings(layout)
     return next((x for x in _candidates(layout) if holdings(parts_of(layout.shape, x)) == wanted), None)
 

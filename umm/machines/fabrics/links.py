@@ -159,10 +159,8 @@ class Graph(Fabric):
         return (src, *(self._edges[hop] for hop in pairwise(path)))
 
     def without_route(self) -> Iterator[tuple[int, int]]:
-        """Yield the pairs for which there is no way, or several equally short ones and none is listed.
-
-        The shortest ways from a device to all others are counted at once, hop by hop.
-        """
+        """Yield the pairs for which there is no way, or several equally short ones and none is listed."""
+        # The shortest ways from a device to all others are counted at once, hop by hop.
         ends = [name for pair in self._edges for name in pair]
         number = {name: i for i, name in enumerate(dict.fromkeys((*self._devices, *ends)))}
         pairs = np.array([(number[src], number[dst]) for src, dst in self._edges], dtype=np.int64)

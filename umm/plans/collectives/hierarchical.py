@@ -337,13 +337,11 @@ class _Waves:
 
 @one_collective
 def all_reduce_in_waves(x: AllReduce) -> None:
-    """Every rank gets the sum in place; a message in a node is for many other nodes.
-
-    The shares of the ranks of one place follow each other, node by node, so that what a rank adds up for some
-    nodes is one slice. With n nodes of s ranks a rank has w · (s - 1) + n - 1 messages each way, with w =
-    :data:`WAVES`, in place of n · (s - 1) + n - 1, which become so small that they take their latencies. One
-    wave goes between nodes while the next is added up.
-    """
+    """Every rank gets the sum in place; a message in a node is for many other nodes."""
+    # The shares of the ranks of one place follow each other, node by node, so that what a rank adds up for
+    # some nodes is one slice. With n nodes of s ranks a rank has w · (s - 1) + n - 1 messages each way, with
+    # w = `WAVES`, in place of n · (s - 1) + n - 1, which become so small that they take their latencies. One
+    # wave goes between nodes while the next is added up.
     sums, manner = _Waves(x), x.manner
     # Reduce-scatter inside, then between; the all-gather retraces both in reverse order.
     sums.move(ACCUMULATE, sums.inside(own_first=False), manner)

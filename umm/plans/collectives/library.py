@@ -217,10 +217,8 @@ def tiers(machine: Machine, ranks: Sequence[int], total: int) -> list[list[int]]
 
 
 def least(machine: Machine, what: str, ranks: Sequence[int], total: int) -> tuple[float, float]:
-    """Return the least charge and the least wait, in seconds, with which sums of any size are written.
-
-    A wait less than 0 is what kernels are sooner than the links' latencies allow.
-    """
+    """Return the least charge and the least wait, in seconds, with which sums of any size are written."""
+    # A wait less than 0 is what kernels are sooner than the links' latencies allow.
     assert machine.library is not None
     # Between nodes and over tiers charges depend on the size, so bounds take the constant floor of `_between`
     # and `_over_tiers`.
@@ -283,11 +281,9 @@ def _over_tiers(
 
 @lru_cache(maxsize=64)
 def ways_between(machine: Machine) -> "Between":
-    """Return the library's ways between nodes; where its file states none, rings at the cards' full rate.
-
-    They start as rings through a whole node do, with a step for each further one. So a machine's library is
-    as slow inside several nodes as in one, and two nodes do not take less than one.
-    """
+    """Return the library's ways between nodes; where its file states none, rings at the cards' full rate."""
+    # They start as rings through a whole node do, with a step for each further one. So a machine's library is
+    # as slow inside several nodes as in one, and two nodes do not take less than one.
     from umm.machines.library import Between
 
     assert machine.library is not None

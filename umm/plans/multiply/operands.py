@@ -37,11 +37,9 @@ def owners(layout: Layout, rank: Ints, tile: Ints) -> Ints:
 
 
 def updates(layout: Layout, rank: Ints, tile: Ints) -> tuple[Ints, Bools]:
-    """Return for each op the owner of its tile of C, and whether it goes there through a pool slot.
-
-    A remote tile does; so does a local one that any other rank accumulates into, because a gemm that adds
-    in place would race with those accumulates.
-    """
+    """Return for each op the owner of its tile of C, and whether it goes there through a pool slot."""
+    # A remote tile does; so does a local one that any other rank accumulates into, because a gemm that adds
+    # in place would race with those accumulates.
     # Accumulates stay within a replica; replicas of C are summed afterwards, see `replicas`.
     flat_tile = layout.replica_of_rank[rank] * (layout.owners.size // layout.replicas) + tile
     owner = layout.owners.reshape(-1)[flat_tile]

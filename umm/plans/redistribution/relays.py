@@ -52,11 +52,9 @@ class _Pairs(NamedTuple):
 
 
 def planning_work(pieces: list[Piece]) -> int:
-    """Return the pairs of ranks that a plan of these pieces looks at, of parts as large as pieces.
-
-    Where nothing can be passed on, a plan only finds an order of the pieces, and looks at each again and
-    again while others go first.
-    """
+    """Return the pairs of ranks that a plan of these pieces looks at, of parts as large as pieces."""
+    # Where nothing can be passed on, a plan only finds an order of the pieces, and looks at each again and
+    # again while others go first.
     moving = [piece for piece in pieces if piece.takers]
     # Without relays the plan costs time and changes only the order.
     if len(moving) > MOST_ORDERED and all(len(x.takers) == len(x.held) == 1 for x in moving):

@@ -804,11 +804,9 @@ class Ring(NamedTuple):
     def steps(
         self, build: Builder, names: Sequence[str]
     ) -> Iterator[tuple[int, dict[int, list[tuple[Slice, ...]]]]]:
-        """Yield each step with the slices of keys and values that each rank has at it.
-
-        What a rank has is put to its neighbour before anything is computed with it, into the one of two
-        places that was read at the step before.
-        """
+        """Yield each step with the slices of keys and values that each rank has at it."""
+        # What a rank has is put to its neighbour before anything is computed with it, into the one of two
+        # places that was read at the step before.
         now = {
             rank: [
                 tuple(build.tile(x, *tile, build.layout(x).replica(rank)) for x in names) for tile in tiles

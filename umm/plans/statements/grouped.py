@@ -91,10 +91,8 @@ def _(statement: SumCopies, build: Builder, context: Context) -> str:
 
 
 def sum_copies(build: Builder, statement: SumCopies | Grouped) -> None:
-    """Write that every copy of an expert becomes the sum of all copies; the others stay as they are.
-
-    Two get each other's before any is changed; more are all-reduced, where each rank has one of them.
-    """
+    """Write that every copy of an expert becomes the sum of all copies; the others stay as they are."""
+    # Two get each other's before any is changed; more are all-reduced, where each rank has one of them.
     # Two phases: with an add right after each get, a rank could read a copy that is a sum already.
     known, name, got = statement.routed, statement.out, list[tuple[Slice, Slice]]()
     layout, experts = build.layout(name), known.expert_of_place

@@ -458,10 +458,8 @@ def _problem(layouts: tuple[Layout, Layout, Layout], cuts: object, dtype: str, c
 
 
 def completing(options: Mapping[str, Any]) -> dict[str, Any]:
-    """Return options of a one-sided multiply by which every replica of a product is complete.
-
-    It gets slices: a tile of what another statement has made is rarely cut as the multiply needs it.
-    """
+    """Return options of a one-sided multiply by which every replica of a product is complete."""
+    # It gets slices: a tile of what another statement has made is rarely cut as the multiply needs it.
     final = options.get("final", COMPLETE)
     return {
         **options,
@@ -472,10 +470,8 @@ def completing(options: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def begun_by_gemms(part: Schedule) -> tuple[Ints, frozenset[Place]]:
-    """Return which gemms of a multiply may write a tile of C anew, and these tiles: they need no zeros.
-
-    Such a tile is one gemm's, whole, and nothing else is added to it, but of replicas after a barrier.
-    """
+    """Return which gemms of a multiply may write a tile of C anew, and these tiles: they need no zeros."""
+    # Such a tile is one gemm's, whole, and nothing else is added to it, but of replicas after a barrier.
     d, buffers = part.details, part.buffers
     names = [tensor.name for tensor in part.tensors]
     target, sums = d.buffer[:, 0], np.isin(part.kind, (ACCUMULATE, REDUCE))

@@ -260,9 +260,7 @@ def centre(x: Array, total: Array, at: Place) -> Array:
 
 
 def norm_grad(dy: Array, y: Array, dot: Array, at: Place) -> Array:
-    """Return rows of dy less their part along rows of y that have mean square 1, given the sums of y·dy.
-
-    Of y = x / rms(x) the gradient by x is this times ``rms_rstd``; of a layer norm it is this, then
-    ``centre``, then times ``rstd``.
-    """
+    """Return rows of dy less their part along rows of y that have mean square 1, given the sums of y·dy."""
+    # Of y = x / rms(x) the gradient by x is this times `rms_rstd`; of a layer norm it is this, then `centre`,
+    # then times `rstd`.
     return dy - y * (dot / at.shape[1])

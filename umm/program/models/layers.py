@@ -473,10 +473,8 @@ class Model:
         return dict(Counter(self.layers))
 
     def ends(self) -> Iterator[Weight]:
-        """Yield the weights outside its layers: embedding, last norm, head.
-
-        A token takes one row of a table, so tables are not active; a tied one multiplies as the head.
-        """
+        """Yield the weights outside its layers: embedding, last norm, head."""
+        # A token takes one row of a table, so tables are not active; a tied one multiplies as the head.
         table = self.hidden * self.vocab
         yield Weight("embed_tokens", table, table if self.tied else 0, linear=False)
         if self.positions:

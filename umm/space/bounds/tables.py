@@ -125,11 +125,9 @@ class Tables:
         return actions
 
     def in_turn(self, place: Sequence[int]) -> float:
-        """Return the makespan of an assignment if a statement hid no transfers but its own.
-
-        No bound, for links go on while other statements compute. Layers on four nodes it orders more as their
-        makespans do than bounds, which miss the transfers that small multiplies do not hide.
-        """
+        """Return the makespan of an assignment if a statement hid no transfers but its own."""
+        # No bound, for links go on while other statements compute. Layers on four nodes it orders more as
+        # their makespans do than bounds, which miss the transfers that small multiplies do not hide.
         statements, works = self.points.outline.statements, [table.work(place) for table in self.statements]
         plans = {i: work.how for i, work in enumerate(works) if work.how is not None}
         anew, seconds = gathers_anew(statements, plans), 0.0
@@ -139,10 +137,9 @@ class Tables:
         return seconds
 
     def in_turns(self) -> list[tuple[Sequence[int], Floats]]:
-        """Return the groups of each statement and its share of :meth:`in_turn` by choice of each.
-
-        Tensors that another statement makes are gathered by their first reader alone, so that shares add up.
-        """
+        """Return the groups of each statement and its share of :meth:`in_turn` by choice of each."""
+        # Tensors that another statement makes are gathered by their first reader alone, so that shares add
+        # up.
         statements, shares = self.points.outline.statements, list[tuple[Sequence[int], Floats]]()
         made = {name for x in statements for name in x.outs}
         for number, table in enumerate(self.statements):
@@ -369,10 +366,8 @@ def _reads_whole(statements: Sequence[Statement], number: int, following: Sequen
 
 
 def undominated(tables: Sequence[StatementTable]) -> list[StatementTable]:
-    """Return tables without the resources that are nowhere busy longer than another one.
-
-    Ranks of many nodes are alike, so hundreds of thousands of resources are a few kinds.
-    """
+    """Return tables without the resources that are nowhere busy longer than another one."""
+    # Ranks of many nodes are alike, so hundreds of thousands of resources are a few kinds.
     rows = np.concatenate([x.seconds.reshape(-1, x.seconds.shape[-1]) for x in tables])
     # Equal columns first, by their bytes: the pairwise comparison below is quadratic in what is left.
     distinct: dict[bytes, int] = {}

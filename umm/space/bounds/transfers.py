@@ -157,11 +157,9 @@ def least_slowdown(sizes: MessageSizes | None, largest: int) -> float:
 
 
 def looked_at(machine: Machine, ranks: int) -> tuple[int, ...]:
-    """Return the ranks that bounds of many ranks look at: a node, or some spread over all of them.
-
-    Of a node all ranks where they share its cards. Neither first nor last: these have more at home. Those on
-    a device that is set apart too, up to eight.
-    """
+    """Return the ranks that bounds of many ranks look at: a node, or some spread over all of them."""
+    # Of a node all ranks where they share its cards. Neither first nor last: these have more at home. Those
+    # on a device that is set apart too, up to eight.
     if ranks <= ALL:
         return tuple(range(ranks))
     near = machine.fabric.near if ranks <= machine.device_count else 1

@@ -169,10 +169,8 @@ MOST_RANGED = 40_000
 
 
 def ranged(rows: Sequence[Row], start: Any, machine: Machine, progress: Progress | None = None) -> list[Row]:
-    """Return rows with their makespans at the corners of a machine's numbers, the fastest rows first.
-
-    Of many layers the range is that of one, as many times as long.
-    """
+    """Return rows with their makespans at the corners of a machine's numbers, the fastest rows first."""
+    # Of many layers the range is that of one, as many times as long.
     # The fastest row has an allowance of its own; the others share one, in the order in which they matter.
     changed_machines, simulate = corners(machine), executor("sim").makespan
     by_id, left = {id(row): row for row in rows}, MOST_RANGED

@@ -103,12 +103,10 @@ class Around:
         self._known: dict[tuple[int, int], Timed] = {}
 
     def stretches(self, rows: list[Row]) -> list[Stretch]:
-        """Return the best action at all m around; empty if the layouts are for this one alone.
-
-        Layouts to move operands to are searched for at the ends; in between those are tried, and those of
-        the current m. So are ways to multiply in place between nodes that are nearly as fast as the best one
-        at an end.
-        """
+        """Return the best action at all m around; empty if the layouts are for this one alone."""
+        # Layouts to move operands to are searched for at the ends; in between those are tried, and those of
+        # the current m. So are ways to multiply in place between nodes that are nearly as fast as the best
+        # one at an end.
         m, here = self.start.m, [row.timed for row in rows]
         self.preferred = chosen(here, self.start).in_words(self.start)
         self.others = [x.contender for x in here[1:]]

@@ -368,11 +368,9 @@ def divide(
 
 
 def one_by_one(tables: Tables, limit: int) -> Place:
-    """Return the assignment that is chosen multiply by multiply, each the fastest by itself.
-
-    A tensor keeps the layout it has been given by the first multiply it is in; among equals, and for all that
-    no multiply decides, the first that fits with the smallest of all others.
-    """
+    """Return the assignment that is chosen multiply by multiply, each the fastest by itself."""
+    # A tensor keeps the layout it has been given by the first multiply it is in; among equals, and for all
+    # that no multiply decides, the first that fits with the smallest of all others.
     # The baseline of tools that choose layouts op by op, without regard for what the next one needs.
     chosen: dict[int, int] = {}
     least = [sizes.max(axis=-1).min() for sizes in tables.held]

@@ -180,10 +180,8 @@ class Sure:
         return min(self.seconds(choice)), max(self.seconds(choice))
 
     def lead(self, first: Timed, other: Timed) -> float:
-        """Return how much longer the other takes than the first, as a share, where that is least.
-
-        Both are compared at the same corner: a number they share moves both.
-        """
+        """Return how much longer the other takes than the first, as a share, where that is least."""
+        # Both are compared at the same corner: a number they share moves both.
         # Ranges of two points overlap far more often than the points
         # change places, as most numbers move both.
         pairs = zip(self.seconds(first), self.seconds(other), strict=True)

@@ -156,10 +156,8 @@ class Runs:
         return list(zip(bounds.seconds.tolist(), bounds.memory.tolist(), strict=True))
 
     def best_first(self, places: Sequence[int]) -> Sequence[int]:
-        """Return some points in the order of their bounds: an early look at the store shows the best.
-
-        Those of the same layouts follow each other, for they share a program.
-        """
+        """Return some points in the order of their bounds: an early look at the store shows the best."""
+        # Those of the same layouts follow each other, for they share a program.
         points, bounds = points_of(self._space), self._bounds
         if not isinstance(points, MultiplyPoints):
             return places

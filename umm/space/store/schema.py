@@ -216,10 +216,8 @@ def migrate(connection: sqlite3.Connection, path: str) -> None:
 
 
 def follow(connection: sqlite3.Connection, path: str, rehash: bool) -> None:
-    """Add the columns that a file lacks, and show those of single multiplies as ``runs``.
-
-    Runs from before there was an option were as its default says; they get keys that say so.
-    """
+    """Add the columns that a file lacks, and show those of single multiplies as ``runs``."""
+    # Runs from before there was an option were as its default says; they get keys that say so.
     defaults = {option.name: option.default for option in known()}
     for name in _missing(connection, path):
         connection.execute(f'ALTER TABLE all_runs ADD COLUMN "{name}" {added()[name]}')

@@ -59,10 +59,8 @@ class Explanation:
 
 
 def seek(turn: Turn, measured: float) -> Explanation:
-    """Return the value of a number, nearest to its own, with which a prediction takes a measured time.
-
-    Times are monotone in each number, so the interval that holds the value is halved, in the logarithm.
-    """
+    """Return the value of a number, nearest to its own, with which a prediction takes a measured time."""
+    # Times are monotone in each number, so the interval that holds the value is halved, in the logarithm.
     start = min(max(turn.base, turn.least), turn.most)
     first = turn.seconds(turn.base)
     ends = [(x, turn.seconds(x)) for x in (turn.least, turn.most)]
