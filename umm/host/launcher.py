@@ -251,7 +251,7 @@ def watch_over() -> None:
 
 
 def sweep_last(since: float, proxy: int) -> None:
-    """Clean up after a job and its proxy, if not 0, whose ranks are ending; wait some seconds for the last."""
+    """Clean up after a job whose ranks are ending, and its proxy if not 0; wait some seconds for the last."""
     until = time() + LAST_RANKS
     ending = True
     while ending:
