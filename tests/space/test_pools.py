@@ -132,6 +132,39 @@ def test_ranks_of_mpiexec_that_are_killed_leave_no_segment(tmp_path):
     assert not [x for x in named if x.exists()]
 
 
+APART = """
+import os, sys, time
+from umm.space.store.pools import find_pool
+
+os.write(1, b"began\\n")
+if os.environ["PMI_RANK"] == "1":
+    try:
+        time.sleep(60)
+    except KeyboardInterrupt:
+        sys.exit(130)
+with find_pool("mpi")(None):
+    pass
+"""
+
+
+@pytest.mark.mpi
+def test_ctrl_c_ends_a_rank_that_waits_for_another_while_mpi_starts(tmp_path):
+    """It waited for ever where the other was interrupted before it had come to MPI."""
+    mpiexec = pytest.importorskip("umm_hw.mpi.job.job").find_mpiexec()
+    script = tmp_path / "script.py"
+    script.write_text(APART)
+    command = [mpiexec, "-n", "2", sys.executable, str(script)]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL) as process:
+        for _ in range(2):
+            assert process.stdout.readline()
+        time.sleep(3)
+        process.send_signal(signal.SIGINT)
+        try:
+            assert process.wait(20)
+        finally:
+            process.kill()
+
+
 def test_this_process_alone_lets_an_interruption_through(tmp_path):
     """Of 48 points each is a task, and stored by itself."""
 

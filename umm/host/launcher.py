@@ -41,6 +41,20 @@ def handled(
             signal.signal(number, usual[number])
 
 
+@contextmanager
+def ended_by_ctrl_c() -> Iterator[None]:
+    """Have Ctrl-C end this rank at once while MPI starts, as it waits for ranks that are gone."""
+    usual = signal.getsignal(signal.SIGINT)
+    if usual == signal.SIG_IGN or current_thread() is not main_thread():
+        yield
+        return
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, usual)
+
+
 def children(number: int) -> list[int]:
     """Return the children of a process; none where the system does not list them."""
     folder = _PROC / str(number)
@@ -278,7 +292,7 @@ def _orphans(since: float) -> set[str]:
         return set()
     processes = [int(x.name) for x in _PROC.glob("[0-9]*")]
     segments = segments.difference(*(_mapped_by(str(process)) for process in processes if segments))
-    proxies = [started(x) for x in processes if described and is_proxy(x)]
+    proxies = [started(x) for x in processes if described and is_proxy(x) and not is_dead(x)]
     return segments | {path for path, at in described.items() if not any(at - OLD < x <= at for x in proxies)}
 
 

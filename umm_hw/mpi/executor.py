@@ -12,13 +12,13 @@ from typing import TYPE_CHECKING, Any, Protocol
 from umm.arrays import Floats
 from umm.errors import ExecutorUnavailableError
 from umm.executor import Operands, Rounds, expect_ranks
-from umm.host.launcher import launched_rank, launched_size
+from umm.host.launcher import ended_by_ctrl_c, launched_rank, launched_size
 from umm.schedules.files import to_arrays
 from umm.schedules.schedule import Schedule
 from umm.traces.trace import Trace
 from umm.traces.traffic import Times
 from umm_hw.cores.pace import Paced, together
-from umm_hw.mpi.job.supervisor import ended_by_ctrl_c, supervise
+from umm_hw.mpi.job.supervisor import supervise
 from umm_hw.mpi.program import Run, Runs, perform
 from umm_hw.performance import Arrays, check_replica, operands_of
 

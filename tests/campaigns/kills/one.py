@@ -115,6 +115,9 @@ def kill(kind: Kind, folder: Path, drawn: random.Random) -> Killed:
         needless = processes.get(victim) == SWEEPER or (kind.goes_on and victim != process.pid)
         ignored = not stops and victim in marked(mark)
         if (ignored or needless) and process.poll() is None:
+            # Who would clean up may have gone: MPI forgets the names of its segments once its ranks have met.
+            until(lambda: set(segments()) - before, IGNORED)
+            until(lambda: not set(segments()) - before, GONE_WITHIN)
             process.send_signal(signal.SIGINT)
         if not until(lambda: process.poll() is not None, END_WITHIN):
             wrong.append(f"goes on for {END_WITHIN:.0f} s: {sorted(marked(mark).values())}")

@@ -18,7 +18,7 @@ from typing import Any, cast
 from umm.errors import ExecutorUnavailableError, InputError
 from umm.files import shown
 from umm.host import launcher as segments
-from umm.host.launcher import end_with_launcher, stay_on_loopback
+from umm.host.launcher import end_with_launcher, ended_by_ctrl_c, stay_on_loopback
 from umm.plugins import loaded, plugin, plugins
 
 GROUP = "umm.pools"
@@ -149,7 +149,8 @@ def mpi_pool(jobs: int | None) -> Iterator[Executor | None]:
     stay_on_loopback()
     segments.watch_over()
     try:
-        from mpi4py import MPI
+        with ended_by_ctrl_c():
+            from mpi4py import MPI
         from mpi4py.futures import MPICommExecutor
     except ImportError:
         raise ExecutorUnavailableError(

@@ -3,10 +3,8 @@
 import os
 import signal
 import sys
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from functools import cache
-from threading import current_thread, main_thread
 from time import sleep
 
 from umm.host.launcher import die_with, end_with_launcher, launched_rank, stay_on_loopback, watch_over
@@ -54,20 +52,6 @@ def supervise() -> None:
     if status == -signal.SIGINT and not launched_rank():
         os.write(2, b"error: interrupted\n")  # of all ranks the first says so
     os._exit(status if status >= 0 else 128 - status)
-
-
-@contextmanager
-def ended_by_ctrl_c() -> Iterator[None]:
-    """Have Ctrl-C end this rank at once while MPI starts, as it waits for ranks that are gone."""
-    usual = signal.getsignal(signal.SIGINT)
-    if usual == signal.SIG_IGN or current_thread() is not main_thread():
-        yield
-        return
-    signal.signal(signal.SIGINT, signal.SIG_DFL)
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGINT, usual)
 
 
 def _die_by(number: int) -> None:
