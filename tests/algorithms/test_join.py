@@ -13,7 +13,7 @@ from umm.layouts.layout import Layout
 from umm.program import Chain, Map, Multiply
 from umm.program.tensors import Tensor
 from umm.schedules.rules.invariants import check
-from umm.schedules.table.details import GEMM, MAP
+from umm.schedules.table.details import ACCUMULATE, GEMM, MAP
 from umm.schedules.writer.builder import Builder
 
 MACHINE = umm.machine("h100-8")
@@ -101,3 +101,17 @@ def test_operands_that_are_given_where_they_are_multiplied_cost_nothing(given_):
     joined = umm.run(umm.schedule(umm.Problem(**size, given=given_), SIGNALS, **options)).makespan_s
     assert joined == alone
     assert alone == pytest.approx(54.92e-6, rel=1e-3)
+
+
+def test_products_that_add_to_one_tensor_are_added_up_before_they_move():
+    """Y = A·B + D·E with every k split by four: each rank sends three tiles of sums, not of each product."""
+    layouts = {"A": "col", "B": "row", "D": "col", "E": "row", "Y": "row"}
+    shapes = {"A": (8, 16), "B": (16, 12), "D": (8, 16), "E": (16, 12), "Y": (8, 12)}
+    tensors = tuple(
+        Tensor(name, Layout.parse(text, shapes[name], 4), "float64", "output" if name == "Y" else "input")
+        for name, text in layouts.items()
+    )
+    statements = (Multiply("Y", "A", "B"), Multiply("Y", "D", "E", beta=1.0))
+    schedule = umm.schedule(Chain("both", tensors, statements, 4), MACHINE, stationary="B")
+    assert ((schedule.kind == ACCUMULATE) & (schedule.src != schedule.dst)).sum() == 4 * 3
+    assert (schedule.kind == GEMM).sum() == 2 * 4 * 4
