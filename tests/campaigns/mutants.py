@@ -3,8 +3,9 @@
 ``python -m tests.campaigns.mutants [--count N] [--seed S] [--room NAME] [--nearest N]``. A mutant is drawn
 from the seed and its number: a comparison, an operator, a number, a condition or a statement of a copy of the
 tree in ``build/mutants``. The tests of its room run until one fails, those that import its module first; or,
-of all tests, its doctests and the N files that name most of it that few name, five seconds of the processor
-each. What came of it is a line of ``build/mutants/SEED.jsonl``; mutants that are there are not run again.
+of all tests, those that killed another one of the room, its doctests, and the N files that name most of it
+that few name, five seconds of the processor each. What came of it is a line of ``build/mutants/SEED.jsonl``;
+mutants that are there are not run again.
 """
 
 import ast
@@ -284,7 +285,10 @@ def main() -> int:
     rooms = asked.room or list(ROOMS)
     copied()
     known = [json.loads(x) for x in results.read_text().splitlines()] if results.exists() else []
-    done, kept = {(x["room"], x["number"]) for x in known}, set[str]()
+    done, kept = (
+        {(x["room"], x["number"]) for x in known},
+        {x["by"] for x in known if x["verdict"] == "killed"},
+    )
     for i in range(asked.count):
         room, number = rooms[i % len(rooms)], i // len(rooms)
         if (room, number) in done:
@@ -293,8 +297,9 @@ def main() -> int:
         if asked.list:
             verdict, by = "drawn", ""
         elif asked.nearest:
-            files = nearest(room, mutant, asked.nearest)
-            verdict, by = tried(mutant, [files], kept, "-p", "tests.campaigns.mutants")
+            before = [x["by"] for x in known if x["verdict"] == "killed" and x["room"] == room]
+            tests = [*dict.fromkeys(before), *nearest(room, mutant, asked.nearest)]
+            verdict, by = tried(mutant, [tests], kept, "-p", "tests.campaigns.mutants")
         else:
             verdict, by = tried(mutant, in_turn(room, mutant.path), kept)
         print(f"{room} {number} {mutant.path}:{mutant.line} {verdict} {by}")

@@ -554,6 +554,17 @@ def test_a_token_travels_once_to_a_rank_that_has_both_of_its_experts():
     assert moved == 4 * 6 * 8
 
 
+def test_rows_between_ranks_are_moved_by_a_kernel_where_the_machine_has_its_means():
+    """Its blocks take of the device; a copy engine's would take less."""
+    outline = umm.chain("moe", hidden=64, ffn=32, tokens=64, experts=4, top_k=2, routing="balanced")
+    for machine, names in (("h100-8", {"collective"}), ("pvc-12", set())):
+        schedule = lower(outline.laid_out("expert", 2), umm.machine(machine))
+        rows = (schedule.src >= 0) & (schedule.src != schedule.dst) & (schedule.payload > 1024)
+        means = schedule.means_of if schedule.means_of is not None else np.full(len(schedule), -1)
+        assert rows.any()
+        assert {schedule.means[x].name for x in means[rows].tolist() if x >= 0} == names
+
+
 @pytest.mark.parametrize(
     ("moved", "times"), [(lambda x: x, 2), (lambda x: in_parts(x, 2), 4), (each_by_itself, 4)]
 )
