@@ -16,7 +16,7 @@ from strategies import problems, stationaries
 
 import umm
 from umm.schedules.table.details import BROADCAST, GEMM, KINDS, REDUCE
-from umm.traces.bottleneck import below_peak, bottleneck, critical_path, path_times, work_of
+from umm.traces.bottleneck import below_peak, bottleneck, critical_path, path_times, waits_for, work_of
 from umm.traces.perfetto import touched_words
 from umm.traces.trace import Trace
 from umm.traces.traffic import Spans, bytes_by_kind, link_bytes, link_frame, link_utilisation
@@ -179,6 +179,15 @@ def test_links_carry_what_crosses_them():
     assert frame.loc[["g1 up", "g0 down", "g0 up", "g2 up"], "busy_s"].tolist() == [7, 7, 2, 0]
     assert frame.loc["g1 up", "utilisation"] == pytest.approx(136 / (374e9 * 10))
     assert set(frame.index[:2]) == {"g1 up", "g0 down"}
+
+
+def test_a_large_transfer_waits_for_a_link_from_every_rank_and_a_small_one_for_its_latency():
+    for size, first in ((4096, "link "), (16, "latency")):
+        problem = umm.Problem(m=size, n=size, k=size, a="row", b="row", c="row", ranks=2)
+        schedule = umm.schedule(problem, "h100-8", stationary="C")
+        moving = ((schedule.src >= 0) & (schedule.src != schedule.dst)).nonzero()[0]
+        assert set(schedule.src[moving]) == {0, 1}
+        assert all(x.startswith(first) for x in waits_for(schedule, moving))
 
 
 def union(spans):
