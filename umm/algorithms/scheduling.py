@@ -8,18 +8,16 @@ from importlib import import_module
 from typing import Any
 
 from umm.algorithms.algorithm import Algorithm
-from umm.algorithms.writing import joined, lowered
 from umm.errors import ProblemError, ScheduleError, expect
 from umm.files import shown
 from umm.machines import Machine
 from umm.machines import machine as find_machine
 from umm.plans.multiply.options import LAYOUTS, PANELS, in_words, showing_options
 from umm.plans.multiply.policies import lowered as by_universal
-from umm.plans.redistribution.fastest import fastest_copies, fastest_ways
 from umm.plugins import loaded, plugin, plugins
-from umm.program import Chain, Outline
+from umm.program.chain import Chain
+from umm.program.outline import Outline
 from umm.program.problem import MATRICES, Problem
-from umm.program.systems import choices_left, in_scheme
 from umm.schedules.schedule import Schedule
 
 GROUP = "umm.algorithms"
@@ -145,6 +143,9 @@ def schedule(
             raise ScheduleError(f"{algorithm} has no stationary matrix to choose; leave stationary out")
         # PDGEMM, for one, sees all blocks of a rank as one tile; the schedule still reports the user's
         # layouts.
+        from umm.algorithms.writing import lowered
+        from umm.plans.redistribution.fastest import fastest_copies
+
         seen, follows = other.sees(program)
         made = lowered(other, seen, machine, {**follows, **options}, partial(fastest_copies, machine))
         if seen.layouts == program.layouts:
@@ -156,6 +157,9 @@ def schedule(
         raise ScheduleError(f"movement {PANELS} multiplies operands where they start; leave out given")
     # Lower the multiply as if its operands were in place, then put redistributions around it.
     part = by_universal(replace(program, given=""), machine, stationary, **options)
+    from umm.algorithms.writing import joined
+    from umm.plans.redistribution.fastest import fastest_ways
+
     if ways is None:
         ways = fastest_ways(program, machine, str(part.options["final"]))
     return joined(program, machine, part, ways)
@@ -169,6 +173,8 @@ def _in_layouts(
     options: Mapping[str, Any],
 ) -> tuple[Chain, dict[str, Any]]:
     """Return a chain laid out as a scheme runs it, and the scheme's settings of choices left to ``auto``."""
+    from umm.program.systems import choices_left, in_scheme
+
     name = layouts.partition(",")[0].strip() if isinstance(layouts, str) else ""
     # A text such as A=row,B=col gives layouts by tensor, and names no scheme.
     name = "" if "=" in name else name

@@ -4,19 +4,43 @@ A chain says what is computed, on whole tensors; a schedule of it says how. :met
 every executor's results are compared with.
 """
 
-from umm.program.chain import Chain
-from umm.program.files import load_chain, save_chain
-from umm.program.outline import Outline, Shape
-from umm.program.statements import Statement
-from umm.program.statements.attention import Attention, AttentionGrad
-from umm.program.statements.combine import Combine
-from umm.program.statements.copies import Copy
-from umm.program.statements.dispatch import Dispatch
-from umm.program.statements.grouped import Grouped
-from umm.program.statements.maps import Map
-from umm.program.statements.multiply import Multiply
-from umm.program.statements.sum_copies import SumCopies
-from umm.program.statements.sums import Sum
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from umm.program.chain import Chain
+    from umm.program.files import load_chain, save_chain
+    from umm.program.outline import Outline, Shape
+    from umm.program.statements import Statement
+    from umm.program.statements.attention import Attention, AttentionGrad
+    from umm.program.statements.combine import Combine
+    from umm.program.statements.copies import Copy
+    from umm.program.statements.dispatch import Dispatch
+    from umm.program.statements.grouped import Grouped
+    from umm.program.statements.maps import Map
+    from umm.program.statements.multiply import Multiply
+    from umm.program.statements.sum_copies import SumCopies
+    from umm.program.statements.sums import Sum
+
+# Where each name lives; a module is imported when one of them is first used.
+_HOMES = {
+    "Attention": "umm.program.statements.attention",
+    "AttentionGrad": "umm.program.statements.attention",
+    "Chain": "umm.program.chain",
+    "Combine": "umm.program.statements.combine",
+    "Copy": "umm.program.statements.copies",
+    "Dispatch": "umm.program.statements.dispatch",
+    "Grouped": "umm.program.statements.grouped",
+    "Map": "umm.program.statements.maps",
+    "Multiply": "umm.program.statements.multiply",
+    "Outline": "umm.program.outline",
+    "Shape": "umm.program.outline",
+    "Statement": "umm.program.statements",
+    "Sum": "umm.program.statements.sums",
+    "SumCopies": "umm.program.statements.sum_copies",
+    "load_chain": "umm.program.files",
+    "save_chain": "umm.program.files",
+}
 
 __all__ = [
     "Attention",
@@ -36,3 +60,9 @@ __all__ = [
     "load_chain",
     "save_chain",
 ]
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOMES:
+        raise AttributeError(f"module 'umm.program' has no attribute {name!r}")
+    return getattr(import_module(_HOMES[name]), name)

@@ -13,7 +13,6 @@ from umm.errors import ProblemError
 from umm.files import fields_of, shown, whole_number
 from umm.layouts.text import brief
 from umm.program.statements import Statement, statement_from_dict, statement_to_dict
-from umm.program.statements.attention import sequences_in_words
 from umm.program.statements.base import Shares
 from umm.program.tensors import MOST_RANKS, Tensor, by_name
 
@@ -115,6 +114,8 @@ class Chain:
 
     def facts(self, where: str) -> list[tuple[str, str]]:
         """Return the chain as pairs of a name and its text."""
+        from umm.program.statements.attention import sequences_in_words
+
         stored = {f"weights {x.stored}" for x in self.tensors if x.stored}
         dtypes = ", ".join([*sorted({x.dtype for x in self.tensors}), *sorted(stored)])
         does = str(self).partition(": ")[2]

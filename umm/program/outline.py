@@ -19,7 +19,6 @@ from umm.numbers import parse_whole, whole_in
 from umm.program.chain import LONG, Chain, in_short
 from umm.program.schemes import is_scheme, scheme_layouts, text_of
 from umm.program.statements import Statement, reading, statement_from_dict, statement_to_dict
-from umm.program.statements.copies import Copy
 from umm.program.tensors import Tensor
 
 DEFAULT = "row"
@@ -215,6 +214,8 @@ class Outline:
     def _laid_out(
         self, layouts: str | Mapping[str, str] | None, ranks: int, given: Mapping[str, str]
     ) -> Chain:
+        from umm.program.statements.copies import Copy
+
         texts = self.layouts_of(layouts, ranks)
         self._check_names(texts)
         tensors = {x.name: x.laid_out(texts.get(x.name, DEFAULT), ranks) for x in self.tensors}

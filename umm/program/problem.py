@@ -19,7 +19,9 @@ from umm.dtypes import (
 from umm.errors import ProblemError, expect
 from umm.layouts.layout import Layout
 from umm.layouts.text import brief, scaled_form
-from umm.program import Chain, Multiply, Outline, Shape
+from umm.program.chain import Chain
+from umm.program.outline import Outline, Shape
+from umm.program.statements.multiply import Multiply
 from umm.program.tensors import LARGEST, MOST_RANKS, Tensor
 
 MATRICES = ("A", "B", "C")

@@ -13,10 +13,8 @@ from umm.cli.flags.schedule import SCHEDULE, Scheduled
 from umm.errors import InputError
 from umm.machines import Machine
 from umm.plans.movement.choice import LIBRARY
-from umm.plans.movement.remarks import REMARK, without_library
-from umm.program import Chain
+from umm.program.chain import Chain
 from umm.program.problem import Problem
-from umm.program.systems import choices_left
 from umm.schedules.schedule import Schedule
 
 PROBLEM = [x for x in names_of(OfProblem) if x != "config"]
@@ -36,7 +34,11 @@ class Request:
         """Return the schedule of the problem on another machine, or with some other choices."""
         # A schedule with a remark on tensors that --movement library leaves to other ways.
         schedule = build(self.problem, machine, **(self.choices | choices))
-        remark = without_library(schedule, machine) if self.by_library else ""
+        if not self.by_library:
+            return schedule
+        from umm.plans.movement.remarks import REMARK, without_library
+
+        remark = without_library(schedule, machine)
         return replace(schedule, options={**schedule.options, REMARK: remark}) if remark else schedule
 
     @property
@@ -59,6 +61,8 @@ class ToSchedule(LaidOut, Scheduled, heading="Schedule"):
         """
         machine, chain, choices = self.hardware, self.laid_out(scale), self.choices_asked
         if chain is not None and "stationary" in choices:
+            from umm.program.systems import choices_left
+
             typed = {"stationary": self.stationary, **self.how}
             choices |= choices_left(chain, typed, self.scheme)
         problem = self.problem if chain is None else chain

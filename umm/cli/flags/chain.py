@@ -14,18 +14,15 @@ from umm.cli.flags.options import OfProblem, OfSizes
 from umm.cli.flags.values import Finite, OptimizerState, Several, dimension, dimension_list
 from umm.errors import InputError
 from umm.files import read_text
-from umm.machines import Machine
 from umm.numbers import whole_in
-from umm.program import Chain, Outline, load_chain
 from umm.program.layers import RECOMPUTE, is_layer
-from umm.program.models import Model, find_model
-from umm.program.models.priced import DENSE, SPARSE, kinds_priced, usual_chain, weights_priced
-from umm.program.models.weights import cache_bits
-from umm.program.presets import PRESETS, chain, model_sizes
-from umm.program.systems import beside_experts, in_scheme
 
 if TYPE_CHECKING:
+    from umm.machines import Machine
     from umm.plans.steady import End
+    from umm.program import Chain, Outline
+    from umm.program.models import Model
+    from umm.program.presets import Preset
     from umm.space import Space
 
 MAX_ROUTING = 2**24  # bytes of a file of tokens' choices
@@ -66,7 +63,7 @@ class OfChain(OfSizes, heading="Chain"):
 
     chain: str | None = flag(
         metavar="NAME|FILE.toml", usual=True,
-        help=f"A chain instead of one multiply: {', '.join(PRESETS)}, or a file.",
+        help=lambda: f"A chain instead of one multiply: {', '.join(_presets())}, or a file.",
     )  # fmt: skip
     model: Any = flag(
         metavar="NAME|config.json", usual=True,
@@ -133,6 +130,10 @@ class OfChain(OfSizes, heading="Chain"):
             raise InputError("--ignore is of --model's config.json; name it, or leave --ignore out")
         if not self.model or self.of_file:
             return self
+        from umm.program.models import find_model
+        from umm.program.models.priced import DENSE, SPARSE, usual_chain, weights_priced
+        from umm.program.models.weights import cache_bits
+
         model = find_model(self.model, self.ignore)
         self.output.not_modelled(model.not_modelled)
         asked = replace(self, model=model, chain=self.chain or usual_chain(model))._with_layers(model, of_one)
@@ -141,7 +142,7 @@ class OfChain(OfSizes, heading="Chain"):
         predicts = self.ctx.command.name not in ("run", "tiles")
         if predicts and self.dtype == "float32" and not self.typed(["dtype"]):
             self.output.note("elements are float32; most models have bfloat16: --dtype bf16")
-        caches = any(x == asked.chain and "kv_rank" in preset.sizes for x, preset in PRESETS.items())
+        caches = any(x == asked.chain and "kv_rank" in preset.sizes for x, preset in _presets().items())
         if self.decode and not self.cache and caches and cache_bits(model.quantization) == 8:
             self.output.note("the cache is fp8 by quantization_config; --cache takes another type")
             asked = replace(asked, cache="fp8")
@@ -154,7 +155,7 @@ class OfChain(OfSizes, heading="Chain"):
             self.output.note(f"{remark}; --weights takes another type")
         return asked.quantized(model, number)
 
-    def _with_layers(self, model: Model, of_one: Sequence[str] | None) -> Self:
+    def _with_layers(self, model: "Model", of_one: Sequence[str] | None) -> Self:
         """Return this for all layers of a model where its chain is one of them and no number is typed."""
         names = {x.name for x in self.ctx.command.params}
         if "layers" not in names or self.typed(["layers"]) or self.typed(["given"]):
@@ -165,15 +166,19 @@ class OfChain(OfSizes, heading="Chain"):
         outline = self.outline()
         return replace(self, layers=len(model.layers)) if outline and is_layer(outline) else self
 
-    def quantized(self, model: Model, number: int) -> Self:
+    def quantized(self, model: "Model", number: int) -> Self:
         """Return this with the weights of a layer as the model's file stores them."""
         if not model.quantization:
             return self
+        from umm.program.models.priced import weights_priced
+
         priced = weights_priced(model, number)
         return replace(self, weight_types=priced.types, stored=priced.stored)
 
-    def _note_other_kinds(self, model: Model) -> None:
+    def _note_other_kinds(self, model: "Model") -> None:
         """Say which layers of a model are taken for layers of the chain, where no kinds are added up."""
+        from umm.program.models.priced import DENSE, SPARSE, kinds_priced
+
         layers = self.layers
         if not layers or self.chain not in (DENSE, SPARSE):
             return
@@ -186,7 +191,7 @@ class OfChain(OfSizes, heading="Chain"):
                 "umm simulate --layers adds up the kinds"
             )
 
-    def outline(self, scale: Fraction | None = None) -> Outline | None:
+    def outline(self, scale: Fraction | None = None) -> "Outline | None":
         """Return the chain, not yet laid out; None where one multiply is asked for.
 
         Args:
@@ -202,6 +207,10 @@ class OfChain(OfSizes, heading="Chain"):
                 needs = "needs" if len(typed) == 1 else "need"
                 raise InputError(f"{', '.join(typed)} {needs} a chain, such as --chain transformer-layer")
             return None
+        from umm.program import load_chain
+        from umm.program.models import find_model
+        from umm.program.presets import PRESETS, chain, model_sizes
+
         if typed := self.typed(_OF_A_PROBLEM):
             raise InputError(
                 f"--chain {name} takes the place of {', '.join(typed)}; leave out one or the other"
@@ -236,7 +245,7 @@ class OfChains(OfChain, heading="Chain"):
 
     sizes: Mapping[str, Any] = size_flags(dimension_list, "LIST")
 
-    def outlines(self) -> list[Outline]:
+    def outlines(self) -> "list[Outline]":
         """Return the chains, not yet laid out; none where a multiply is asked for.
 
         Raises:
@@ -261,7 +270,7 @@ class LaidOut(OfChain, OfProblem, heading="Chain"):
         "copies of the fullest experts), ep8/2 (rows move in 2 parts).",
     )  # fmt: skip
 
-    def laid_out(self, scale: Fraction | None = None) -> Chain | None:
+    def laid_out(self, scale: Fraction | None = None) -> "Chain | None":
         """Return the chain in its layouts; None where one multiply is asked for.
 
         Raises:
@@ -285,11 +294,13 @@ class LaidOut(OfChain, OfProblem, heading="Chain"):
         first = (self.layouts or "").partition(",")[0].strip()
         return "" if "=" in first else first
 
-    def in_scheme(self, outline: Outline, ranks: int) -> Outline:
+    def in_scheme(self, outline: "Outline", ranks: int) -> "Outline":
         """Return a chain as the scheme in --layouts runs it; see :func:`umm.program.systems.in_scheme`."""
+        from umm.program.systems import in_scheme
+
         return in_scheme(self.scheme, outline, ranks)
 
-    def layouts_of(self, outline: Outline, ranks: int) -> Mapping[str, str]:
+    def layouts_of(self, outline: "Outline", ranks: int) -> Mapping[str, str]:
         """Return the layouts of a chain: those of a name, or the best, changed by TENSOR=LAYOUT parts."""
         if self.scheme == BEST and BEST not in outline.layouts:
             outline = outline.with_layouts(BEST, best_layouts(outline, self.hardware, ranks))
@@ -336,7 +347,7 @@ LAYERS = ("layers", "recompute", "optimizer")
 class LaidOutLayers(Layered, LaidOut, heading="Chain"):
     """Many layers of a chain in layouts."""
 
-    def layer_laid_out(self) -> tuple[Outline, Mapping[str, str], int]:
+    def layer_laid_out(self) -> "tuple[Outline, Mapping[str, str], int]":
         """Return the chain that is a layer, the layout of each of its tensors, and the ranks.
 
         Raises:
@@ -357,6 +368,10 @@ class LaidOutLayers(Layered, LaidOut, heading="Chain"):
         Raises:
             InputError: if the model has fewer layers, or a kind of them that is not simulated.
         """
+        from umm.program.models import find_model
+        from umm.program.models.priced import DENSE, SPARSE, kinds_priced
+        from umm.program.systems import beside_experts
+
         if not (self.layers and self.model and self.chain in (DENSE, SPARSE)):
             return {}
         model = find_model(self.model)
@@ -386,9 +401,10 @@ class LaidOutLayers(Layered, LaidOut, heading="Chain"):
                 of_kind.layer_laid_out()
         return each
 
-    def ends(self, layer: Outline, ranks: int) -> "list[End]":
+    def ends(self, layer: "Outline", ranks: int) -> "list[End]":
         """Return the embedding and the head of a model whose vocabulary is known, with their layouts."""
         from umm.plans.steady import ends_in
+        from umm.program.models import find_model
 
         vocab = find_model(self.model, self.ignore).vocab if self.model else 0
         ends = ends_in(self.scheme, layer, vocab, ranks)
@@ -421,7 +437,7 @@ class ChainSearched(ChainChoices, OfChain, heading="Chain"):
         "not given.",
     )  # fmt: skip
 
-    def chain_space(self, outline: Outline, ranks: int | None, **axes: Any) -> "Space":
+    def chain_space(self, outline: "Outline", ranks: int | None, **axes: Any) -> "Space":
         """Return the layouts of a chain that may be chosen.
 
         Args:
@@ -459,8 +475,15 @@ def _routing(text: str) -> str:
     return f"choices:{'-'.join('.'.join(row) for row in rows)}"
 
 
+def _presets() -> "Mapping[str, Preset]":
+    """Return the chains by name; a multiply does without them."""
+    from umm.program.presets import PRESETS
+
+    return PRESETS
+
+
 def _is_of(name: str, size: str) -> bool:
-    return size == "tokens" or size in PRESETS[name].sizes
+    return size == "tokens" or size in _presets()[name].sizes
 
 
 def is_file(name: str) -> bool:
@@ -468,7 +491,7 @@ def is_file(name: str) -> bool:
     return Path(name).suffix == ".toml"
 
 
-def best_layouts(outline: Outline, machine: Machine, ranks: int) -> dict[str, str]:
+def best_layouts(outline: "Outline", machine: "Machine", ranks: int) -> dict[str, str]:
     """Return the best layouts of a chain, as ``umm search`` finds them with its own budget.
 
     Raises:

@@ -39,7 +39,26 @@ class Flag:
         long = next((x for x in names if x.startswith("--")), names[0])
         variable = "UMM_" + long.split("/")[0].strip("- ").replace("-", "_").upper()
         settings = dict(self.settings) if default is None else {**self.settings, "default": default}
-        return click.Option([*names, name], envvar=variable, **settings)
+        if not callable(text := settings.get("help")):
+            return click.Option([*names, name], envvar=variable, **settings)
+        late = Late([*names, name], envvar=variable, **settings | {"help": None})
+        late.text = text
+        return late
+
+
+class Late(click.Option):
+    """An option whose help is made when it is read, of what a command does without."""
+
+    text: Callable[[], str] | None = None
+
+    @property
+    def help(self) -> str | None:
+        """The help."""
+        return self.text and self.text()
+
+    @help.setter  # noqa: A003
+    def help(self, _: str | None) -> None:
+        """Leave the help to the text."""
 
 
 def flag(*names: str, usual: bool = False, **settings: Any) -> Any:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Self, cast
 from umm.cli.flags.chain import SIZES, LaidOutLayers, OfChain
 from umm.cli.flags.declared import argument, flag
 from umm.errors import InputError
-from umm.program import Outline
+from umm.program.outline import Outline
 from umm.units import parse_dimension
 
 if TYPE_CHECKING:

@@ -13,7 +13,6 @@ from umm.cli.flags.declared import flag
 from umm.cli.flags.values import Finite, ranks
 from umm.errors import InputError
 from umm.numbers import parse_whole, whole_in
-from umm.program.presets import PRESETS
 
 if TYPE_CHECKING:
     from umm.space.scaling import Scale, Scaling
@@ -99,6 +98,8 @@ class Scaled(OfChain, heading="Machine"):
         if size is None:
             typed = f"--{name}" if name == "tokens" else f"-{name}"
             raise InputError(f"--weak {weak} lacks the size that grows; give {typed}")
+        from umm.program.presets import PRESETS
+
         attends = (self.chain or "") in PRESETS and "sequences" in PRESETS[self.chain or ""].sizes
         if weak == "length" and not attends:
             raise InputError(

@@ -6,22 +6,15 @@ NumPy; see :class:`~umm.program.statements.base.Statement`. How it becomes actio
 """
 
 from collections.abc import Iterable
-from importlib import import_module
-from pkgutil import iter_modules
 from typing import TypeVar
 
 from umm.program.statements.base import (
-    KINDS,
     Statement,
     reading,
     renamed,
     statement_from_dict,
     statement_to_dict,
 )
-
-for _file in iter_modules(__path__):
-    import_module(f"{__name__}.{_file.name}")
-
 
 Kind = TypeVar("Kind", bound=Statement)
 
@@ -31,4 +24,4 @@ def of_kind(kind: type[Kind], statements: Iterable[Statement]) -> list[Kind]:
     return [x for x in statements if isinstance(x, kind)]
 
 
-__all__ = ["KINDS", "Statement", "of_kind", "reading", "renamed", "statement_from_dict", "statement_to_dict"]
+__all__ = ["Statement", "of_kind", "reading", "renamed", "statement_from_dict", "statement_to_dict"]

@@ -1,9 +1,13 @@
 """The protocol of a statement: its tensors, checks, flop and reference; and its form in files."""
 
+import os
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from dataclasses import MISSING, dataclass, fields, replace
+from functools import cache
+from importlib import import_module
 from math import prod
+from pkgutil import iter_modules
 from typing import Any, ClassVar, Self, TypeVar
 
 import numpy as np
@@ -21,7 +25,7 @@ Shapes = Mapping[str, tuple[int, int]]
 Shares = dict[str, tuple[int, int]]
 """Of stored scores that a mask cuts, the pairs of a query and a key that are seen, and all pairs."""
 
-KINDS: dict[str, type["Statement"]] = {}  # the kinds, by their names in files
+_KINDS: dict[str, type["Statement"]] = {}  # the kinds imported so far, by their names in files
 
 
 @dataclass(frozen=True)
@@ -49,7 +53,7 @@ class Statement(ABC):
     def __init_subclass__(cls) -> None:
         """Register the kind; a common base class has none."""
         if "kind" in cls.__dict__:
-            KINDS[cls.kind] = cls
+            _KINDS[cls.kind] = cls
 
     @property
     def reads(self) -> tuple[str, ...]:
@@ -225,22 +229,30 @@ def statement_from_dict(data: Any, number: int = 1) -> Statement:
     Raises:
         InputError: in one line, if it is not a statement.
     """
-    kind = data.get("kind") if isinstance(data, dict) else None
-    if isinstance(kind, str) and kind not in KINDS:
-        known = did_you_mean(kind, KINDS)
+    kind, kinds = data.get("kind") if isinstance(data, dict) else None, _kinds()
+    if isinstance(kind, str) and kind not in kinds:
+        known = did_you_mean(kind, kinds)
         raise ProblemError(f"kind {shown(kind)} of statement {number} is unknown; {known}")
     if not isinstance(kind, str):
         raise ProblemError(
-            f"{shown(data)} is not a statement; its kind must be one of {', '.join(sorted(KINDS))}"
+            f"{shown(data)} is not a statement; its kind must be one of {', '.join(sorted(kinds))}"
         )
-    columns = {x.name: x for x in fields(KINDS[kind])}
+    columns = {x.name: x for x in fields(kinds[kind])}
     needed = [x.name for x in columns.values() if x.default is MISSING and x.default_factory is MISSING]
     optional = tuple(x for x in columns if x not in needed)
     given = fields_of(data, f"a {kind}", ("kind", *needed), optional)
     values = {key: value for key, value in given.items() if key != "kind"}
     for key, value in values.items():
         _check_type(value, columns[key].type, f"{key} = {shown(value)} of a {kind}")
-    return KINDS[kind](**values)
+    return kinds[kind](**values)
+
+
+@cache
+def _kinds() -> dict[str, type[Statement]]:
+    """Return the kinds by their names in files: one multiply does without most of them."""
+    for file in iter_modules([os.path.dirname(__file__)]):
+        import_module(f"{__package__}.{file.name}")
+    return _KINDS
 
 
 _LISTS = {tuple[str, ...]: (str, "names"), tuple[int, int, int]: (int, "whole numbers")}
