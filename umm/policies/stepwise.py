@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from umm import cost
-from umm.arrays import Floats, Ints
+from umm.arrays import Floats, Ints, offsets_of
 from umm.dtypes import payload_bytes
 from umm.machines import Machine
 from umm.plans.multiply.operands import (
@@ -24,13 +24,13 @@ from umm.plans.multiply.operands import (
 )
 from umm.plans.multiply.options import Options
 from umm.plans.multiply.replicas import ending_of
+from umm.plans.multiply.rows import Rows, assemble
 from umm.policies.graph import Graph
 from umm.policies.ir import IR, Steps
 from umm.schedules.schedule import Schedule
 from umm.schedules.table.buffers import Buffers, joined
 from umm.schedules.table.details import ACCUMULATE, GEMM, GET, Details
 from umm.schedules.table.resources import Platform
-from umm.schedules.writer.assembly import Rows, assemble
 
 
 def stepwise(ir: IR, machine: Machine, options: Options) -> Schedule:
@@ -41,9 +41,8 @@ def stepwise(ir: IR, machine: Machine, options: Options) -> Schedule:
     pools = [_Pool(ir, options, rank) for rank in range(problem.p)]
     table = _Table(ir, shared, options, pools)
     rows = table.rows(machine)
-    parts = ending.joined(rows, problem)
     pool_sizes = [pool.sizes for pool in pools]
-    return assemble(parts, problem, ir.ops.stationary, shared, ending.chosen, lambda: pool_sizes)
+    return assemble(rows, ending, problem, ir.ops.stationary, table.fill, lambda: pool_sizes)
 
 
 class _Pool:
@@ -223,10 +222,9 @@ class _Table:
         return Rows(
             np.array(columns.kind, dtype=np.int8),
             numbers,
-            np.array([len(after) for after in columns.after], dtype=np.int64),
+            offsets_of([len(after) for after in columns.after]),
             np.array([before for after in columns.after for before in after], dtype=np.int64),
             seconds,
-            self.fill,
         )
 
     def _refill(self, machine: Machine, seconds: Floats) -> None:
@@ -250,7 +248,7 @@ class _Table:
         return row, op, slot, np.array(readers, dtype=np.int64).reshape(-1, 2).T
 
     def fill(self, details: Details, first: int) -> Buffers:
-        """Write the operands of each action; see :class:`Rows`."""
+        """Write the operands of each action; see :func:`umm.plans.multiply.rows.assemble`."""
         ops = self.ir.ops
         starts = np.array([graph.first for graph in self.ir.graphs], dtype=np.int64)
         number = np.arange(len(ops)) - starts[ops.rank]

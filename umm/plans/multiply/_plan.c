@@ -1,27 +1,130 @@
-/* The op list, and where its actions stand in a schedule and what each waits for.
+/* The op list, where its actions stand in a schedule and what each waits for, and the sums of C's replicas behind them.
  *
- * The rules are those of "Direct execution as dependencies" in docs/reference/schedule.md. There are only whole numbers
- * here: what actions cost is reckoned in one place, direct.lower.
+ * The rules are those of "Direct execution as dependencies" in docs/reference/schedule.md. What actions cost is reckoned
+ * in one place, umm/cost.py: a book here keeps the prices of shapes, and asks for those it does not know.
  */
 #define PY_SSIZE_T_CLEAN
 #define Py_LIMITED_API 0x030B0000 /* one wheel for every Python from 3.11 on */
 #include <Python.h>
 #include <stdint.h>
 #include <stdlib.h>
+#include <string.h>
 
 typedef int64_t Int;
 
-enum { GET = 0, GEMM = 2, ACCUMULATE = 3 }; /* kinds, as in umm/schedules/table/details.py */
+enum { GET = 0, GEMM = 2, ACCUMULATE = 3, REDUCE = 4, BARRIER = 7 }; /* kinds, as in umm/schedules/table/details.py */
 enum { NONE = -1 };
 
 /* The arrays given, then those filled. Axes and tables are those of OpList, Axis and Layout. */
 enum {
     RANK, M, N, K, M_FIRST, M_SECOND, N_FIRST, N_SECOND, K_FIRST, K_SECOND, M_EDGES, N_EDGES, K_EDGES,
-    A_OWNERS, A_REPLICA, A_ELEMENTS, B_OWNERS, B_REPLICA, B_ELEMENTS, C_OWNERS, C_REPLICA,
-    NUMBERS, WAITS, AFTER, GEMM_ROW, GET_ROW, ELEMENTS, UPDATE_OP, UPDATE_ROW, KINDS, ARRAYS
+    A_OWNERS, A_REPLICA, A_ELEMENTS, B_OWNERS, B_REPLICA, B_ELEMENTS, C_OWNERS, C_REPLICA, C_COL_EDGES,
+    NUMBERS, OFFSETS, AFTER, GEMM_ROW, GET_ROW, ELEMENTS, UPDATE_OP, UPDATE_ROW, SECONDS, KINDS, ARRAYS
 };
-/* The numbers given after them. */
+/* The numbers given after them; then come the book of prices, or None, and the function that it asks. */
 enum { RANKS, A_COLS, B_COLS, C_COLS, C_TILES, DEPTH, C_SLOTS, ADD_LANES, FIRST_ADD, ENGINES, LANES, SLICES, REUSE, SETTINGS };
+
+/* Prices --------------------------------------------------------------------------------------------------------- */
+
+/* What an action costs by its shape: m, n and k of a gemm, else elements, whether they lie apart, and NO_K less a kind. */
+typedef struct { Int key[3], nbytes; double seconds; } Price;
+typedef struct { Price *at; Int count, room; } Book; /* a hash table; a place is free where key[0] is 0 */
+
+enum { NO_K = -1, MOST_PRICES = 1 << 20 };
+static const char *const BOOK = "umm.plans.multiply._plan.Book";
+
+static Price *place_of(const Book *book, const Int *key) {
+    uint64_t hash = (uint64_t)key[0] * 0x9E3779B97F4A7C15u ^ (uint64_t)key[1] * 0xC2B2AE3D27D4EB4Fu ^
+                    (uint64_t)key[2] * 0x165667B19E3779F9u;
+    for (Int i = (Int)((hash ^ hash >> 32) & (uint64_t)(book->room - 1));; i = (i + 1) & (book->room - 1)) {
+        Price *price = &book->at[i];
+        if (!price->key[0] || (price->key[0] == key[0] && price->key[1] == key[1] && price->key[2] == key[2])) return price;
+    }
+}
+
+static int write_down(Book *book, Price price) {
+    if (2 * book->count >= book->room) {
+        Book larger = {calloc((size_t)book->room, 2 * sizeof(Price)), book->count, 2 * book->room};
+        if (!larger.at) return 0;
+        for (Int i = 0; i < book->room; i++)
+            if (book->at[i].key[0]) *place_of(&larger, book->at[i].key) = book->at[i];
+        free(book->at);
+        *book = larger;
+    }
+    Price *place = place_of(book, price.key);
+    book->count += !place->key[0];
+    *place = price;
+    return 1;
+}
+
+static void close_book(PyObject *capsule) {
+    Book *book = PyCapsule_GetPointer(capsule, BOOK);
+    free(book->at);
+    free(book);
+}
+
+static PyObject *open_book(PyObject *module, PyObject *nothing) {
+    (void)module, (void)nothing;
+    Book *book = malloc(sizeof(Book));
+    if (book) *book = (Book){calloc(256, sizeof(Price)), 0, 256};
+    if (!book || !book->at) {
+        free(book);
+        return PyErr_NoMemory();
+    }
+    return PyCapsule_New(book, BOOK, close_book);
+}
+
+/* Shapes of one kind that the book does not know, to be asked for together. */
+typedef struct { Int *key, count, room; } Asked;
+
+static const Price *known(const Book *book, Asked *asked, Int x, Int y, Int z) {
+    Int key[3] = {x, y, z}, *last = asked->key + 3 * (asked->count - 1);
+    const Price *price = place_of(book, key);
+    if (price->key[0]) return price;
+    if (asked->count && !memcmp(last, key, sizeof key)) return NULL;
+    if (asked->count == asked->room) {
+        Int room = asked->room ? 2 * asked->room : 64, *more = realloc(asked->key, (size_t)room * sizeof key);
+        if (!more) {
+            asked->room = NONE; /* seen by `ask` */
+            return NULL;
+        }
+        asked->key = more, asked->room = room;
+    }
+    if (asked->room > asked->count) memcpy(asked->key + 3 * asked->count++, key, sizeof key);
+    return NULL;
+}
+
+/* Ask for the bytes and the seconds of shapes, and write them down. */
+static int ask(Book *book, PyObject *function, int kind, const Asked *asked) {
+    PyObject *prices = asked->room < 0 ? PyErr_NoMemory() : PyObject_CallFunction(function, "iy#", kind, asked->key, (Py_ssize_t)asked->count * 24);
+    Py_buffer view[2];
+    int taken = 0, status = 0;
+    if (!prices) return 0;
+    for (; taken < 2; taken++) {
+        PyObject *array = PyTuple_GetItem(prices, taken);
+        if (!array || PyObject_GetBuffer(array, &view[taken], PyBUF_C_CONTIGUOUS)) goto out;
+        if (view[taken].len != 8 * asked->count) {
+            taken++;
+            PyErr_SetString(PyExc_ValueError, "there is a price for each shape");
+            goto out;
+        }
+    }
+    for (Int i = 0; i < asked->count; i++) {
+        Price price = {.nbytes = ((Int *)view[0].buf)[i], .seconds = ((double *)view[1].buf)[i]};
+        memcpy(price.key, asked->key + 3 * i, sizeof price.key);
+        if (!write_down(book, price)) {
+            PyErr_NoMemory();
+            goto out;
+        }
+    }
+    status = 1;
+out:
+    while (taken > 0) PyBuffer_Release(&view[--taken]);
+    Py_DECREF(prices);
+    return status;
+}
+
+/* Rows ----------------------------------------------------------------------------------------------------------- */
 
 /* One operand, A or B, as the ops read it: op i's is of tile[i], which is not its rank's own where remote[i]. */
 typedef struct {
@@ -64,6 +167,43 @@ static Int find_gets(Operand *x, Int start, Int end, const Int *tile, const Int 
     return x->gets - before;
 }
 
+/* Write what each gemm, get and update costs. */
+static int price(Book *book, PyObject *function, Int *const *in, Int count, Int gets, Int updates, Int rows_room) {
+    static const int KIND[3] = {GEMM, GET, ACCUMULATE};
+    double *seconds = (double *)in[SECONDS];
+    const Int *src = in[NUMBERS] + 2 * rows_room, *dst = src + rows_room;
+    Int *nbytes = in[NUMBERS] + 4 * rows_room;
+    int status = 1;
+    if (book->count > MOST_PRICES) memset(book->at, 0, (size_t)book->room * sizeof(Price)), book->count = 0;
+    for (int missing = 1; missing && status;) {
+        Asked asked[3] = {{0}};
+        for (Int i = 0; i < count; i++) {
+            const Int *m = in[M_EDGES] + in[M][i], *n = in[N_EDGES] + in[N][i], *k = in[K_EDGES] + in[K][i];
+            const Price *price = known(book, &asked[0], m[1] - m[0], n[1] - n[0], k[1] - k[0]);
+            if (price) seconds[in[GEMM_ROW][i]] = price->seconds;
+        }
+        for (Int i = 0; i < gets; i++) {
+            const Price *price = known(book, &asked[1], in[ELEMENTS][i], 0, NO_K - GET);
+            if (price) nbytes[in[GET_ROW][i]] = price->nbytes;
+        }
+        for (Int i = 0; i < updates; i++) {
+            Int op = in[UPDATE_OP][i], row = in[UPDATE_ROW][i];
+            const Int *m = in[M_EDGES] + in[M][op], *n = in[N_EDGES] + in[N][op];
+            const Int *tile = in[C_COL_EDGES] + in[N_SECOND][in[N][op]];
+            /* Adding to some columns of a tile is strided in memory and slower than adding to whole rows. */
+            int apart = n[1] - n[0] < tile[1] - tile[0];
+            const Price *price = known(book, &asked[2], (m[1] - m[0]) * (n[1] - n[0]), apart, NO_K - ACCUMULATE);
+            if (price) nbytes[row] = price->nbytes, seconds[row] = src[row] == dst[row] ? price->seconds : 0.0;
+        }
+        missing = 0;
+        for (int i = 0; i < 3; i++) {
+            if (asked[i].count || asked[i].room) missing = 1, status = status && ask(book, function, KIND[i], &asked[i]);
+            free(asked[i].key);
+        }
+    }
+    return status;
+}
+
 /* A rank's ops, and how many of them, of its gets of A and of B and of its updates have been written. */
 typedef struct { Int start, end, next, got[2], updates; int apart; } Rank;
 
@@ -79,10 +219,11 @@ static PyObject *plan(PyObject *module, PyObject *args) {
     Int *tile[3] = {0}, *slice[2] = {0}, *slice_elements[2] = {0}, *last_in_place = NULL, *active = NULL, *update_of = NULL;
     char *shared = NULL;
 
-    if (PyTuple_Size(args) != ARRAYS + SETTINGS) {
-        PyErr_Format(PyExc_TypeError, "plan takes %d arguments", ARRAYS + SETTINGS);
+    if (PyTuple_Size(args) != ARRAYS + SETTINGS + 2) {
+        PyErr_Format(PyExc_TypeError, "plan takes %d arguments", ARRAYS + SETTINGS + 2);
         return NULL;
     }
+    PyObject *capsule = PyTuple_GetItem(args, ARRAYS + SETTINGS), *function = PyTuple_GetItem(args, ARRAYS + SETTINGS + 1);
     for (; taken < ARRAYS; taken++) {
         int flags = taken >= NUMBERS ? PyBUF_C_CONTIGUOUS | PyBUF_WRITABLE : PyBUF_C_CONTIGUOUS;
         if (PyObject_GetBuffer(PyTuple_GetItem(args, taken), &view[taken], flags)) goto out;
@@ -97,7 +238,8 @@ static PyObject *plan(PyObject *module, PyObject *args) {
     if (PyErr_Occurred()) goto out;
     Int count = view[RANK].len / 8, p = set[RANKS], rows_room = view[KINDS].len;
     Int a_tiles = view[A_ELEMENTS].len / 8, b_tiles = view[B_ELEMENTS].len / 8, c_owners = view[C_OWNERS].len / 8;
-    if (rows_room < 4 * count || view[AFTER].len < 8 * 8 * count || view[NUMBERS].len < 8 * 5 * rows_room) {
+    if (rows_room < 4 * count || view[AFTER].len < 8 * 8 * count || view[NUMBERS].len < 8 * 5 * rows_room ||
+        view[OFFSETS].len < 8 * (rows_room + 1) || view[SECONDS].len < 8 * rows_room) {
         PyErr_SetString(PyExc_ValueError, "the arrays to fill are too short");
         goto out;
     }
@@ -146,8 +288,9 @@ static PyObject *plan(PyObject *module, PyObject *args) {
     /* Rows: op 0 of every rank, then op 1 of every rank, …; within an op get A, get B, gemm, accumulate. */
     int8_t *kinds = view[KINDS].buf;
     Int *rank_of = in[NUMBERS], *lane = rank_of + rows_room, *src = lane + rows_room, *dst = src + rows_room;
-    Int *nbytes = dst + rows_room, *after = in[AFTER], *gemm_row = in[GEMM_ROW], depth = set[DEPTH];
+    Int *nbytes = dst + rows_room, *after = in[AFTER], *offsets = in[OFFSETS], *gemm_row = in[GEMM_ROW], depth = set[DEPTH];
     Int row = 0, waits = 0, running = 0;
+    offsets[0] = 0;
     for (Int i = 0; i < c_owners; i++) last_in_place[i] = NONE;
     for (Int r = 0; r < p; r++) {
         ranks[r].apart = (!a->whole[r] && ranks[r].got[0]) || (!b->whole[r] && ranks[r].got[1]);
@@ -157,7 +300,7 @@ static PyObject *plan(PyObject *module, PyObject *args) {
     while (running) {
         Int kept = 0;
         for (Int j = 0; j < running; j++) {
-            Int r = active[j], first_lane = r * set[LANES], before = waits;
+            Int r = active[j], first_lane = r * set[LANES];
             Rank *of = &ranks[r];
             Int op = of->next++, number = op - of->start, turn = of->got[0] + of->got[1];
             for (int x = 0; x < 2; x++) {
@@ -180,7 +323,7 @@ static PyObject *plan(PyObject *module, PyObject *args) {
                 lane[row] = first_lane + 1 + (of->apart ? own_turn + x : turn) % set[ENGINES];
                 turn++;
                 in[GET_ROW][place] = row, in[ELEMENTS][place] = from->size[op];
-                in[WAITS][row++] = waits - before, before = waits;
+                offsets[++row] = waits;
             }
 
             int added = shared[tile[2][op]];
@@ -191,18 +334,23 @@ static PyObject *plan(PyObject *module, PyObject *args) {
             if (!added) last_in_place[tile[2][op]] = row;
             kinds[row] = GEMM, rank_of[row] = r, lane[row] = first_lane, src[row] = dst[row] = NONE, nbytes[row] = 0;
             gemm_row[op] = row;
-            in[WAITS][row++] = waits - before, before = waits;
+            offsets[++row] = waits;
 
             if (added) {
                 kinds[row] = ACCUMULATE, rank_of[row] = src[row] = r, dst[row] = in[C_OWNERS][tile[2][op]], nbytes[row] = 0;
                 lane[row] = first_lane + set[FIRST_ADD] + of->updates++ % set[ADD_LANES];
                 after[waits++] = row - 1;
                 in[UPDATE_ROW][update_of[op]] = row;
-                in[WAITS][row++] = 1;
+                offsets[++row] = waits;
             }
             if (of->next < of->end) active[kept++] = r;
         }
         running = kept;
+    }
+    memset(in[SECONDS], 0, (size_t)row * sizeof(double));
+    if (capsule != Py_None) {
+        Book *book = PyCapsule_GetPointer(capsule, BOOK);
+        if (!book || !price(book, function, in, count, a->gets + b->gets, updates, rows_room)) goto out;
     }
     found = PyTuple_New(5);
     if (found) {
@@ -213,6 +361,80 @@ out:
     for (int x = 0; x < 3; x++) free(tile[x]);
     for (int x = 0; x < 2; x++) free(slice[x]), free(slice_elements[x]), unmake(&operands[x]);
     free(ranks), free(last_in_place), free(active), free(update_of), free(shared);
+    while (taken > 0) PyBuffer_Release(&view[--taken]);
+    return found;
+}
+
+/* Sums of replicas ------------------------------------------------------------------------------------------------ */
+
+/* The columns of some rows, and those of a stage: rows that wait for a barrier before them where `after` is -1, else for
+ * each other. Turns, if there are any, deal the lanes of accumulates out to the transfers of a rank. */
+enum { ROW_KINDS, ROW_NUMBERS, ROW_OFFSETS, ROW_AFTER, ROW_SECONDS, COLUMNS };
+enum { STAGE_TURNS = COLUMNS, STAGE_COLUMNS };
+enum { JOIN_RANKS, JOIN_LANES, JOIN_FIRST_ADD, JOIN_ADD_LANES, JOIN_SETTINGS };
+enum { MOST_STAGES = 2, MOST_JOINED = (2 + MOST_STAGES) * STAGE_COLUMNS };
+
+/* Write rows behind each other: those given, then each stage behind a barrier, which waits for all that nothing else waits
+ * for, and so for all before it. Return how many dependencies there are, and the bytes of all transfers. */
+static PyObject *join(PyObject *module, PyObject *args) {
+    (void)module;
+    Py_buffer view[MOST_JOINED];
+    Py_ssize_t taken = 0, arrays = PyTuple_Size(args) - JOIN_SETTINGS;
+    Int set[JOIN_SETTINGS], *used = NULL;
+    char *awaited = NULL;
+    PyObject *found = NULL;
+    if (arrays < 2 * COLUMNS || arrays > MOST_JOINED || (arrays - 2 * COLUMNS) % STAGE_COLUMNS) {
+        PyErr_SetString(PyExc_TypeError, "join takes rows, room for all, stages and four numbers");
+        return NULL;
+    }
+    for (; taken < arrays; taken++) {
+        int flags = taken >= COLUMNS && taken < 2 * COLUMNS ? PyBUF_C_CONTIGUOUS | PyBUF_WRITABLE : PyBUF_C_CONTIGUOUS;
+        if (PyObject_GetBuffer(PyTuple_GetItem(args, taken), &view[taken], flags)) goto out;
+    }
+    for (int i = 0; i < JOIN_SETTINGS; i++) set[i] = PyLong_AsLongLong(PyTuple_GetItem(args, arrays + i));
+    if (PyErr_Occurred()) goto out;
+    const Py_buffer *to = view + COLUMNS;
+    Int room = to[ROW_KINDS].len, after_room = to[ROW_AFTER].len / 8, row = 0, waits = 0;
+    Int *number = to[ROW_NUMBERS].buf, *offsets = to[ROW_OFFSETS].buf, *after = to[ROW_AFTER].buf;
+    int8_t *kind = to[ROW_KINDS].buf;
+    double *seconds = to[ROW_SECONDS].buf, moved = 0.0;
+    used = calloc((size_t)set[JOIN_RANKS] + 1, sizeof(Int)), awaited = calloc((size_t)room + 1, 1);
+    if (!used || !awaited) {
+        PyErr_NoMemory();
+        goto out;
+    }
+    offsets[0] = 0;
+    for (const Py_buffer *from = view; from < view + arrays; from = from == view ? view + 2 * COLUMNS : from + STAGE_COLUMNS) {
+        const int8_t *kinds = from[ROW_KINDS].buf;
+        const Int *numbers = from[ROW_NUMBERS].buf, *ends = from[ROW_OFFSETS].buf, *before = from[ROW_AFTER].buf;
+        Int count = from[ROW_KINDS].len, stride = from[ROW_NUMBERS].len / 40, staged = from != view, first = row + staged;
+        if (first + count > room || waits + (staged ? row : 0) + ends[count] > after_room) {
+            PyErr_SetString(PyExc_ValueError, "the arrays to fill are too short");
+            goto out;
+        }
+        if (staged) {
+            for (Int i = 0; i < row; i++) if (!awaited[i]) after[waits++] = i;
+            for (Int i = 0; i < row; i++) awaited[i] = 1;
+            kind[row] = BARRIER, seconds[row] = 0.0, offsets[row + 1] = waits;
+            for (int x = 0; x < 5; x++) number[x * room + row] = x < 4 ? NONE : 0;
+        }
+        for (int x = 0; x < 5; x++) memcpy(number + x * room + first, numbers + x * stride, (size_t)count * sizeof(Int));
+        memcpy(kind + first, kinds, (size_t)count);
+        memcpy(seconds + first, from[ROW_SECONDS].buf, (size_t)count * sizeof(double));
+        for (Int i = 0; i < ends[count]; i++) awaited[after[waits + i] = before[i] + first] = 1;
+        for (Int i = 0; i < count; i++) offsets[first + i + 1] = waits + ends[i + 1];
+        waits += ends[count], row = first + count;
+        const Int *turns = staged && from[STAGE_TURNS].len ? from[STAGE_TURNS].buf : NULL, *src = number + 2 * room;
+        for (Int i = 0; turns && i < count; i++)
+            number[room + first + i] = src[first + i] * set[JOIN_LANES] + set[JOIN_FIRST_ADD] + (used[src[first + i]] + turns[i]) % set[JOIN_ADD_LANES];
+        for (Int i = first; i < row; i++) {
+            if (kind[i] == ACCUMULATE || kind[i] == REDUCE) used[number[i]]++;
+            moved += (double)number[4 * room + i];
+        }
+    }
+    found = Py_BuildValue("Lnd", (long long)row, (Py_ssize_t)waits, moved);
+out:
+    free(used), free(awaited);
     while (taken > 0) PyBuffer_Release(&view[--taken]);
     return found;
 }
@@ -289,7 +511,36 @@ out:
     return found;
 }
 
+/* How many ops there are in all; the arrays are ROW, COL, REPLICA, ROWS, COLS and SHARES. */
+static PyObject *count(PyObject *module, PyObject *args) {
+    (void)module;
+    Py_buffer view[6];
+    Int *in[6];
+    Py_ssize_t taken = 0;
+    double total = 0.0; /* which may be more than 64 bits count */
+    PyObject *found = NULL;
+    if (PyTuple_Size(args) != 6) {
+        PyErr_SetString(PyExc_TypeError, "count takes 6 arguments");
+        return NULL;
+    }
+    for (; taken < 6; taken++) {
+        if (PyObject_GetBuffer(PyTuple_GetItem(args, taken), &view[taken], PyBUF_C_CONTIGUOUS)) goto out;
+        in[taken] = view[taken].buf;
+    }
+    for (Int t = 0; t < view[0].len / 8; t++) {
+        const Int *row = in[3] + in[0][t], *col = in[4] + in[1][t], *share = in[5] + in[2][t];
+        total += (double)(row[1] - row[0]) * (double)(col[1] - col[0]) * (double)(share[1] - share[0]);
+    }
+    found = PyFloat_FromDouble(total);
+out:
+    while (taken > 0) PyBuffer_Release(&view[--taken]);
+    return found;
+}
+
 static PyMethodDef methods[] = {
+    {"book", open_book, METH_NOARGS, "Return a book of prices."},
+    {"count", count, METH_VARARGS, "Return how many ops there are."},
+    {"join", join, METH_VARARGS, "Write rows and stages behind each other; return how many rows and waits, and the bytes moved."},
     {"ops", ops, METH_VARARGS, "Fill the rank and the segments of each op; return how many there are."},
     {"plan", plan, METH_VARARGS, "Fill the columns of an op list's actions; return how many rows, waits, gets of A, gets and updates."},
     {NULL, NULL, 0, NULL},

@@ -5,6 +5,7 @@ of where the actions of each op stand (get A, get B, gemm, accumulate) and what 
 Then each column gets its costs.
 """
 
+from functools import partial
 from itertools import pairwise
 
 import numpy as np
@@ -13,7 +14,7 @@ from umm import cost
 from umm.arrays import Ints
 from umm.dtypes import payload_bytes
 from umm.machines import Machine
-from umm.plans.multiply.gets import Fetches, fetches, readers, shares_cached
+from umm.plans.multiply.gets import fetches, readers, shares_cached
 from umm.plans.multiply.operands import (
     Writer,
     added_again,
@@ -24,13 +25,12 @@ from umm.plans.multiply.operands import (
 from umm.plans.multiply.oplist import OpList, op_list
 from umm.plans.multiply.options import Options
 from umm.plans.multiply.replicas import ending_of
-from umm.plans.multiply.rows import OpRows, rows_of
+from umm.plans.multiply.rows import OpRows, assemble, rows_of
 from umm.program.problem import MATRICES, Problem
 from umm.schedules.schedule import Schedule
 from umm.schedules.table.buffers import Buffers, joined
 from umm.schedules.table.details import Details
 from umm.schedules.table.table import Amounts
-from umm.schedules.writer.assembly import Rows, assemble
 
 
 def direct(problem: Problem, machine: Machine, stationary: str, options: Options) -> Schedule:
@@ -49,51 +49,16 @@ def lower(ops: OpList, machine: Machine, options: Options) -> Schedule:
     # A pool slot is taken from the get to the end of the gemm (A, B), or from the gemm to the end of the
     # accumulate (C): hence the sums.
     depth, c_slots = options.prefetch + options.max_gemms, options.max_gemms + options.max_accumulates
-    starts = rank.searchsorted(np.arange(problem.p))
-    plan = rows_of(ops, shared, options)
-    m, n, k = ops.sizes
-    src, dst, nbytes = plan.numbers[2:]
+    # Where an action costs what its shape does, a shape is priced once.
+    alone = not machine.refill and not machine.cache and machine.paces is None
+    plan = rows_of(ops, shared, options, priced=alone)
+    if not alone:
+        _price_together(ops, plan, machine, c_slots)
     gemm_row, get_row, c_row, slot_ops = plan.gemm_row, plan.get_row, plan.update_row, plan.update_op
 
-    def fetched() -> Fetches:  # found when asked for: kept, it would be a tenth of a large schedule
-        return fetches(ops, plan)
-
-    def numbers_of_updates() -> Ints:
-        return np.arange(len(slot_ops)) - slot_ops.searchsorted(starts)[rank[slot_ops]]
-
-    seconds = np.zeros(len(plan.kind))
-    again = added_again(ops, gemm_row) if machine.refill else 0
-    pace = cost.pace_of(machine, rank, problem.p)
-    seconds[gemm_row] = cost.multiply_seconds(
-        machine, problem.dtype, m, n, k, problem.itemsize("C"), again=again, pace=pace
-    )
-    moved = payload_bytes(plan.elements, problem.dtype)
-    x = fetched() if machine.refill or machine.cache else None
-    if x and machine.refill:
-        large = readers(x, cost.leaves_caches(machine, moved))
-        seconds[gemm_row] += cost.load_seconds(machine, first_read(ops, gemm_row, large))
-    if len(get_row):
-        cached = shares_cached(x, ops, moved, machine) if x and machine.cache else False
-        nbytes[get_row] = cost.transfer_bytes(machine, moved, cached)
-        if x and machine.refill:
-            seconds[get_row] = refills(machine, ops, x.op, moved, got=True)
-    payload = (m * n)[slot_ops] * problem.itemsize("C")
-    if len(slot_ops):
-        # Adding to some columns of a tile is strided in memory and slower than adding to whole rows.
-        apart = strided(ops)[slot_ops]
-        nbytes[c_row] = cost.accumulate_bytes(machine, payload, apart)
-        local = dst[c_row] == src[c_row]
-        slow = cost.pace_of(machine, rank[slot_ops], problem.p)
-        seconds[c_row] = np.where(local, cost.local_accumulate_seconds(machine, payload, apart, slow), 0.0)
-        if machine.refill:
-            seconds[c_row] += refills(machine, ops, slot_ops, payload, got=False)
-            # Only the first use of each C slot touches cold memory; later uses find it in the caches.
-            new = numbers_of_updates() < c_slots
-            seconds[gemm_row[slot_ops[new]]] += cost.load_seconds(machine, payload[new])
-
     def fill(details: Details, first: int) -> Buffers:
-        x, number = fetched(), np.arange(len(ops)) - starts[rank]
-        base = _pools(ops, options, plan, payload)[0]
+        x, number = fetches(ops, plan), np.arange(len(ops)) - rank.searchsorted(rank)
+        base = _pools(ops, options, plan)[0]
         writer = Writer(details, ops, number, first)
         writer.gemms(gemm_row)
         for operand in range(2):
@@ -103,31 +68,90 @@ def lower(ops: OpList, machine: Machine, options: Options) -> Schedule:
             served = (x.remote >= x.count) == bool(operand)
             reads = gemm_row[x.remote[served] % x.count], x.served_by[served] - (gets.start or 0)
             writer.gets(operand, get_row[gets], op, x.whole[gets], slot, reads)
-        slot = base[2][rank[slot_ops]] + numbers_of_updates() % c_slots
+        slot = base[2][rank[slot_ops]] + numbers_of_updates(ops, plan) % c_slots
         writer.updates(c_row, gemm_row[slot_ops], slot_ops, slot)
         return joined(writer.temporaries)
 
     def amounts() -> Amounts:
-        columns = np.zeros((4, len(plan.kind)), dtype=np.int64)
-        columns[0, get_row] = plan.elements * problem.itemsize("A")
-        columns[0, c_row] = payload
-        columns[1, gemm_row], columns[2, gemm_row], columns[3, gemm_row] = m, n, k
-        moved = np.full(len(plan.kind), -1, dtype=np.int64)
+        m, n, k = ops.sizes
+        payload, multiplied = (
+            np.zeros(len(plan.rows.kind), np.int64),
+            np.zeros((3, len(plan.rows.kind)), np.int64),
+        )
+        payload[get_row] = plan.elements * problem.itemsize("A")
+        payload[c_row] = payloads(ops, plan)
+        multiplied[:, gemm_row] = m, n, k
+        moved = np.full(len(payload), -1, dtype=np.int64)
         moved[get_row[: plan.a_gets]], moved[get_row[plan.a_gets :]], moved[c_row] = range(len(MATRICES))
-        return Amounts(columns[0], columns[1:], moved)
+        return Amounts(payload, multiplied, moved)
 
-    table = Rows(plan.kind, plan.numbers, plan.waits, plan.after, seconds, fill, amounts)
-    return assemble(
-        ending.joined(table, problem),
-        problem,
-        ops.stationary,
-        shared,
-        ending.chosen,
-        lambda: _pools(ops, options, plan, payload)[1],
+    pools = partial(_slot_bytes, ops, options, plan)
+    return assemble(plan.rows, ending, problem, ops.stationary, fill, pools, amounts)
+
+
+def numbers_of_updates(ops: OpList, plan: OpRows) -> Ints:
+    """Return the number of each update of C that goes through a slot among those of its rank."""
+    rank = ops.rank[plan.update_op]
+    numbers: Ints = np.arange(len(rank)) - rank.searchsorted(rank)
+    return numbers
+
+
+def payloads(ops: OpList, plan: OpRows) -> Ints:
+    """Return the bytes of each update of C that goes through a slot."""
+    m, n, _ = ops.sizes
+    nbytes: Ints = (m * n)[plan.update_op] * ops.problem.itemsize("C")
+    return nbytes
+
+
+def _price_together(ops: OpList, plan: OpRows, machine: Machine, c_slots: int) -> None:
+    """Write the bytes and seconds of rows on a machine where they depend on what its ranks did before.
+
+    Args:
+        ops: The op list.
+        plan: Its rows.
+        machine: One whose GEMMs load data again, whose caches keep what was got, or whose devices differ.
+        c_slots: Pool slots for C.
+    """
+    problem, rank, (m, n, k) = ops.problem, ops.rank, ops.sizes
+    gemm_row, get_row, c_row, slot_ops = plan.gemm_row, plan.get_row, plan.update_row, plan.update_op
+    _, _, src, dst, nbytes = plan.rows.numbers
+    seconds = plan.rows.seconds
+    again = added_again(ops, gemm_row) if machine.refill else 0
+    pace = cost.pace_of(machine, rank, problem.p)
+    seconds[gemm_row] = cost.multiply_seconds(
+        machine, problem.dtype, m, n, k, problem.itemsize("C"), again=again, pace=pace
     )
+    moved = payload_bytes(plan.elements, problem.dtype)
+    x = fetches(ops, plan)
+    if machine.refill:
+        large = readers(x, cost.leaves_caches(machine, moved))
+        seconds[gemm_row] += cost.load_seconds(machine, first_read(ops, gemm_row, large))
+    if len(get_row):
+        cached = shares_cached(x, ops, moved, machine) if machine.cache else False
+        nbytes[get_row] = cost.transfer_bytes(machine, moved, cached)
+        if machine.refill:
+            seconds[get_row] = refills(machine, ops, x.op, moved, got=True)
+    if not len(slot_ops):
+        return
+    # Adding to some columns of a tile is strided in memory and slower than adding to whole rows.
+    payload, apart = payloads(ops, plan), strided(ops)[slot_ops]
+    nbytes[c_row] = cost.accumulate_bytes(machine, payload, apart)
+    local = dst[c_row] == src[c_row]
+    slow = cost.pace_of(machine, rank[slot_ops], problem.p)
+    seconds[c_row] = np.where(local, cost.local_accumulate_seconds(machine, payload, apart, slow), 0.0)
+    if machine.refill:
+        seconds[c_row] += refills(machine, ops, slot_ops, payload, got=False)
+        # Only the first use of each C slot touches cold memory; later uses find it in the caches.
+        new = numbers_of_updates(ops, plan) < c_slots
+        seconds[gemm_row[slot_ops[new]]] += cost.load_seconds(machine, payload[new])
 
 
-def _pools(ops: OpList, options: Options, plan: OpRows, updates: Ints) -> tuple[Ints, list[Ints]]:
+def _slot_bytes(ops: OpList, options: Options, plan: OpRows) -> list[Ints]:
+    """Return the bytes of each rank's slots."""
+    return _pools(ops, options, plan)[1]
+
+
+def _pools(ops: OpList, options: Options, plan: OpRows) -> tuple[Ints, list[Ints]]:
     """Return each rank's first slot for A, B and C, shape (3, p), and the bytes of each rank's slots.
 
     A and B have prefetch + max_gemms slots each, as large as the rank's largest fetch; C has max_gemms +
@@ -135,15 +159,14 @@ def _pools(ops: OpList, options: Options, plan: OpRows, updates: Ints) -> tuple[
 
     Args:
         plan: The plan of the op list.
-        updates: Bytes of each update of C that goes through a slot.
     """
     problem, p, of_b = ops.problem, ops.problem.p, plan.a_gets
     # Slots of an operand at a rank are equally large, so that any fetch fits any slot and turns are plain
     # modulo arithmetic.
-    largest, rank = np.zeros((3, p), dtype=np.int64), plan.numbers[0]
+    largest, rank = np.zeros((3, p), dtype=np.int64), plan.rows.numbers[0]
     np.maximum.at(largest[0], rank[plan.get_row[:of_b]], plan.elements[:of_b])
     np.maximum.at(largest[1], rank[plan.get_row[of_b:]], plan.elements[of_b:])
-    np.maximum.at(largest[2], rank[plan.update_row], updates)
+    np.maximum.at(largest[2], rank[plan.update_row], payloads(ops, plan))
     largest[0] *= problem.itemsize("A")
     largest[1] *= problem.itemsize("B")
     depth = options.prefetch + options.max_gemms

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from umm.arrays import Bools, Floats, Ints, offsets_of, rows_of_groups
+from umm.arrays import Bools, Floats, Ints, rows_of_groups
 from umm.machines import Machine
 from umm.plans.multiply.operands import elements, spans
 from umm.plans.multiply.oplist import OpList
@@ -47,12 +47,12 @@ def fetches(ops: OpList, plan: OpRows) -> Fetches:
     sizes = [elements(ops, matrix, False)[op] for matrix in "AB"]
     # Ranks of B's gets are shifted by p, so that one sorted column numbers both operands' gets.
     rank = ops.rank[op] + of_b * ops.problem.p
-    offsets = offsets_of(plan.waits)
-    reader = np.arange(count).repeat(plan.waits[plan.gemm_row])
-    waited = plan.after[rows_of_groups(offsets, plan.gemm_row)]
-    brought = plan.kind[waited] == GET
+    kind, _, offsets, after, _ = plan.rows
+    reader = np.arange(count).repeat(offsets[plan.gemm_row + 1] - offsets[plan.gemm_row])
+    waited = after[rows_of_groups(offsets, plan.gemm_row)]
+    brought = kind[waited] == GET
     # From a row of the table to the number of the get that stands there.
-    place = np.empty(len(plan.kind), dtype=np.int64)
+    place = np.empty(len(kind), dtype=np.int64)
     place[plan.get_row] = np.arange(gets)
     get = place[waited[brought]]
     read = reader[brought] + count * of_b[get]

@@ -21,7 +21,7 @@ from umm.layouts.edges import Tile, ceil_edges
 from umm.program.problem import MATRICES, Problem, largest_matrix
 from umm.units import counted, format_bytes
 
-ops_in_c = in_c("umm.plans.multiply._plan", "ops")
+count_in_c, ops_in_c = (in_c("umm.plans.multiply._plan", name) for name in ("count", "ops"))
 
 MOST_OPS = 5 * 10**7
 MANY_OPS = 10**6  # beyond these it is asked whether there is memory for them, and noted how much they take
@@ -181,13 +181,8 @@ def op_list(
         "B": (k_axis.starts[1], n_axis.starts[0], m_axis.starts[2]),
         "C": (m_axis.starts[1], n_axis.starts[1], k_axis.starts[2]),
     }[stationary]
-    row_range, col_range = (rows[i], rows[i + 1]), (cols[j], cols[j + 1])
-    share_range = (share[replica], share[replica + 1])
-    lengths = row_range[1] - row_range[0], col_range[1] - col_range[0], share_range[1] - share_range[0]
-    # In float64, since the exact count may overflow int64 before it can be refused.
-    _check_count(int(lengths[0].astype(np.float64) @ (lengths[1] * lengths[2])))
-    tile_size = lengths[0] * lengths[1] * lengths[2]
-    total = int(tile_size.sum())
+    total = int(count_in_c(i, j, replica, rows, cols, share))
+    _check_count(total)
     groups = {"A": n_axis, "B": m_axis, "C": m_axis}[stationary].groups
 
     def turned(shift: Ints) -> OpList:
@@ -202,6 +197,7 @@ def op_list(
     ops = turned(np.zeros_like(i))
     if offset == "none" or total == 0:
         return ops
+    tile_size = (rows[i + 1] - rows[i]) * (cols[j + 1] - cols[j]) * (share[replica + 1] - share[replica])
     tile_start = tile_size.cumsum() - tile_size
     return turned(_rotation(ops, np.arange(len(owner)).repeat(tile_size), tile_start, i + j))
 

@@ -1,55 +1,230 @@
-"""The rows of an op list: which actions each op has, where they stand, and which rows they wait for."""
+"""The rows of an op list: which actions each op has, where they stand, and which rows they wait for.
 
-from dataclasses import dataclass
+And the schedule that they are the beginning of: behind them come those that sum the replicas of C.
+"""
+
+from collections.abc import Callable
+from dataclasses import replace
+from functools import lru_cache, partial
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from umm.arrays import Ints, in_c
+from umm import cost
+from umm.arrays import Floats, Ints, in_c
+from umm.dtypes import itemsize, payload_bytes
+from umm.machines import Machine
 from umm.plans.multiply.oplist import OpList
 from umm.plans.multiply.options import Options
+from umm.plans.multiply.replicas import Ending
+from umm.program.problem import MATRICES, Problem
+from umm.schedules.schedule import Schedule
+from umm.schedules.table.buffers import Buffers, first_tiles, joined
+from umm.schedules.table.details import GEMM, GET, Details
 from umm.schedules.table.resources import Platform
+from umm.schedules.table.table import Amounts, Data, check_moved
 
-plan_in_c = in_c("umm.plans.multiply._plan", "plan")
+plan_in_c, join_in_c, open_book = (in_c("umm.plans.multiply._plan", x) for x in ("plan", "join", "book"))
 
 
-@dataclass(frozen=True, eq=False)
-class OpRows:
-    """The actions of an op list: their rows in the table, and the rows each waits for."""
+class Rows(NamedTuple):
+    """The columns of some rows; see :class:`umm.schedules.table.table.Table` for their meaning.
 
-    kind: NDArray[np.int8]  # kind of each row
-    numbers: Ints  # rank, lane, src and dst of each, and zeros for its bytes
-    waits: Ints  # how many rows each one waits for; `after` has them, one row's after another's
+    Attributes:
+        kind: Kind of each row; the other columns may have room for more.
+        numbers: Rank, lane, src, dst and nbytes of each, shape (5, rows): one array, because joining costs by
+            the array.
+        offsets: Where each one's dependencies start in ``after``, and the end.
+        after: The rows that each waits for.
+        seconds: Seconds of each.
+    """
+
+    kind: NDArray[np.int8]
+    numbers: Ints
+    offsets: Ints
     after: Ints
-    gemm_row: Ints  # row of each op's gemm
-    a_gets: int  # how many gets are of A
-    get_row: Ints  # row of each get, those of A first
-    elements: Ints  # how many each get moves
-    update_op: Ints  # the ops whose update of C goes through a pool slot, `update_row` the accumulate of each
+    seconds: Floats
+
+    @classmethod
+    def room(cls, count: int, dependencies: int) -> "Rows":
+        """Return rows that nothing is written in."""
+        numbers, seconds = np.empty((5, count), dtype=np.int64), np.empty(count)
+        offsets, after = np.empty(count + 1, dtype=np.int64), np.empty(dependencies, dtype=np.int64)
+        return cls(np.empty(count, dtype=np.int8), numbers, offsets, after, seconds)
+
+
+class OpRows(NamedTuple):
+    """The actions of an op list.
+
+    Attributes:
+        rows: Their rows.
+        gemm_row: Row of each op's gemm.
+        a_gets: How many gets are of A.
+        get_row: Row of each get, those of A first.
+        elements: How many each get moves.
+        update_op: The ops whose update of C goes through a pool slot, ``update_row`` the accumulate of each.
+    """
+
+    rows: Rows
+    gemm_row: Ints
+    a_gets: int
+    get_row: Ints
+    elements: Ints
+    update_op: Ints
     update_row: Ints
 
 
-def rows_of(ops: OpList, shared: Platform, options: Options) -> OpRows:
-    """Return the rows of an op list."""
-    count, (a, b, c), (m, n, k) = len(ops), ops.problem.layouts, (ops.m_axis, ops.n_axis, ops.k_axis)
+def rows_of(ops: OpList, shared: Platform, options: Options, priced: bool) -> OpRows:
+    """Return the rows of an op list.
+
+    Args:
+        ops: The op list.
+        shared: What the schedules share.
+        options: The limits.
+        priced: Whether the rows get their bytes and seconds, each shape's own; else they have none yet.
+    """
+    problem, count = ops.problem, len(ops)
+    (a, b, c), (m, n, k) = problem.layouts, (ops.m_axis, ops.n_axis, ops.k_axis)
     # Upper bounds for C code that cannot grow arrays: an op has at most four rows (two gets, a gemm and an
     # accumulate) and eight dependencies. What is not used is cut off below.
-    kind, waits = np.empty(4 * count, dtype=np.int8), np.empty(4 * count, dtype=np.int64)
-    numbers, after = np.empty((5, 4 * count), dtype=np.int64), np.empty(8 * count, dtype=np.int64)
+    made = Rows.room(4 * count, 8 * count)
     of_gets, of_ops = np.empty((2, 2 * count), dtype=np.int64), np.empty((3, count), dtype=np.int64)
+    prices = _prices(shared.machine, problem.dtype, problem.c_dtype) if priced else (None, None)
     rows, dependencies, a_gets, gets, updated = plan_in_c(
         *(ops.rank, ops.m_segment, ops.n_segment, ops.k_segment),
         *(m.first, m.second, n.first, n.second, k.first, k.second, m.edges, n.edges, k.edges),
         *(a.owners, a.replica_of_rank, a.tile_elements, b.owners, b.replica_of_rank, b.tile_elements),
-        *(c.owners, c.replica_of_rank),
-        *(numbers, waits, after, of_ops[0], *of_gets, of_ops[1], of_ops[2], kind),
-        *(ops.problem.p, a.grid_shape()[1], b.grid_shape()[1], c.grid_shape()[1], c.tile_elements.size),
+        *(c.owners, c.replica_of_rank, c.col_edges),
+        *(made.numbers, made.offsets, made.after, of_ops[0], *of_gets, of_ops[1], of_ops[2]),
+        *(made.seconds, made.kind),
+        *(problem.p, a.grid_shape()[1], b.grid_shape()[1], c.grid_shape()[1], c.tile_elements.size),
         options.prefetch + options.max_gemms,
         options.max_gemms + options.max_accumulates,
         *(options.max_accumulates, shared.first_accumulate, shared.machine.copy_engines),
-        *(shared.lanes_per_rank, options.granularity == "slice", options.reuse),
+        *(shared.lanes_per_rank, options.granularity == "slice", options.reuse, *prices),
     )
-    return OpRows(
-        kind[:rows], numbers[:, :rows], waits[:rows], after[:dependencies],
-        of_ops[0], a_gets, *of_gets[:, :gets], *of_ops[1:, :updated],
-    )  # fmt: skip
+    made = Rows(made.kind[:rows], made.numbers, made.offsets, made.after[:dependencies], made.seconds)
+    return OpRows(made, of_ops[0], a_gets, *of_gets[:, :gets], *of_ops[1:, :updated])
+
+
+@lru_cache(maxsize=64)
+def _prices(machine: Machine, dtype: str, c_dtype: str) -> tuple[object, Callable[..., object]]:
+    """Return a book of prices for multiplies of these types, and what it asks for those it does not know."""
+    return open_book(), partial(_price, machine, dtype, itemsize(c_dtype))
+
+
+def _price(machine: Machine, dtype: str, c_itemsize: int, kind: int, shapes: bytes) -> tuple[Ints, Floats]:
+    """Return the bytes and the seconds of actions of a kind by their shapes.
+
+    Args:
+        machine: Where.
+        dtype: Type of A and B.
+        c_itemsize: Bytes of an element of C.
+        kind: Gemms are known by m, n and k, gets by their elements, and accumulates by their elements and
+            whether these lie apart. Seconds of an accumulate are those inside one device.
+        shapes: Three whole numbers each.
+    """
+    x, y, z = np.frombuffer(shapes, dtype=np.int64).reshape(-1, 3).T.copy()
+    if kind == GEMM:
+        return np.zeros_like(x), cost.multiply_seconds(machine, dtype, x, y, z, c_itemsize)
+    if kind == GET:
+        return cost.transfer_bytes(machine, payload_bytes(x, dtype)), np.zeros(len(x))
+    payload, apart = x * c_itemsize, y > 0
+    seconds = cost.local_accumulate_seconds(machine, payload, apart)
+    return cost.accumulate_bytes(machine, payload, apart), seconds
+
+
+def assemble(
+    rows: Rows,
+    ending: Ending,
+    problem: Problem,
+    name: str,
+    fill: Callable[[Details, int], Buffers],
+    pools: Callable[[], list[Ints]],
+    amounts: Callable[[], Amounts] | None = None,
+) -> Schedule:
+    """Return the schedule of some rows, with those behind them that sum the replicas of C.
+
+    Args:
+        rows: The rows.
+        ending: How the replicas are summed.
+        problem: What is multiplied.
+        name: The stationary matrix.
+        fill: Writes the rows' details, given the details' columns cut to these rows and the number that
+            its first temporary will have; returns its temporaries.
+        pools: Returns the bytes of each rank's pool slots, without those of the ending.
+        amounts: Returns what the rows move and multiply; None if that follows from the details.
+    """
+    shared, stages, first = ending.shared, ending.stages, len(rows.kind)
+    if stages:
+        # Each barrier waits for some of the rows before it, at most all.
+        result = Rows.room(
+            first + ending.rows, len(rows.after) + ending.dependencies + len(stages) * (first + ending.rows)
+        )
+        lanes = shared.lanes_per_rank, shared.first_accumulate, ending.options.max_accumulates
+        columns = [x for stage in stages for x in stage.columns]
+        count, waits, moved = join_in_c(*rows, *result, *columns, problem.p, *lanes)
+        check_moved(moved)
+        result = result._replace(after=result.after[:waits])
+    else:
+        result, count = rows, first
+        check_moved(float(rows.numbers[4, :first].sum(dtype=np.float64)))
+
+    def make_data() -> Data:
+        details = Details.empty(count)
+        number = first_tiles(problem.tensors)[-1]
+        temporaries = [fill(details.cut(0, first), number)]
+        start, number = first, number + len(temporaries[0])
+        for stage in stages:
+            start, stop = start + 1, start + 1 + len(stage.payload)  # behind its barrier
+            buffers = stage.fill(problem, details.cut(start, stop), number)
+            if len(stage.pools) and len(buffers):
+                slots = np.array([len(x) for x in pools()])
+                buffers = replace(buffers, slot=buffers.slot + slots[buffers.rank])
+            temporaries.append(buffers)
+            start, number = stop, number + len(buffers)
+        return Data(details, joined(temporaries))
+
+    def make_pools() -> list[Ints]:
+        sizes = pools()
+        for more in [stage.pools for stage in stages if len(stage.pools)]:
+            sizes = [np.append(x, y) for x, y in zip(sizes, more, strict=True)]
+        return sizes
+
+    def make_amounts() -> Amounts:
+        assert amounts is not None
+        of_rows = amounts()
+        payload = np.concatenate([np.zeros(0, np.int64), *[np.append(0, x.payload) for x in stages]])
+        moved = np.where(payload > 0, MATRICES.index("C"), -1)
+        no_gemms = np.zeros((3, len(payload)), dtype=np.int64)
+        behind = Amounts(payload, no_gemms, moved)
+        return Amounts(*[np.concatenate(x, axis=-1) for x in zip(of_rows, behind, strict=True)])
+
+    machine = shared.machine
+    rank, lane, src, dst, nbytes = result.numbers if stages else result.numbers[:, :count]
+    return Schedule(
+        program=problem,
+        name=name,
+        machine=machine.name,
+        ranks=problem.p,
+        interference=machine.interference,
+        links=shared.links,
+        routes=shared.routes,
+        lanes=shared.lanes,
+        kind=result.kind,
+        rank=rank,
+        lane=lane,
+        after_offsets=result.offsets[: count + 1],
+        after=result.after,
+        src=src,
+        dst=dst,
+        nbytes=nbytes,
+        seconds=result.seconds[:count],
+        make_data=make_data,
+        make_pools=make_pools,
+        functions=next((stage.functions for stage in stages if stage.functions), ()),
+        options=ending.chosen,
+        peak=machine.total_peak(problem.dtype, shared.devices),
+        make_amounts=make_amounts if amounts else None,
+    )

@@ -269,9 +269,13 @@ class Table:
 _OF_GEMMS = np.array([2, 0, 1])  # C, A and B: the tensors that a gemm of a single multiply works on
 
 
-def check_moved(nbytes: Ints) -> None:
-    """Refuse transfers of more bytes, in all, than 64 bits count; ScheduleError if so."""
-    _check_counted(float(nbytes.sum(dtype=np.float64)), "its transfers would move {} bytes in all")
+def check_moved(nbytes: float) -> None:
+    """Refuse transfers of more bytes, in all, than 64 bits count.
+
+    Raises:
+        ScheduleError: if so.
+    """
+    _check_counted(nbytes, "its transfers would move {} bytes in all")
 
 
 def _check_counted(nbytes: float, what: str) -> None:

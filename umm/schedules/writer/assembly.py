@@ -1,23 +1,20 @@
 """The memory a schedule in the making uses, its rows, and how parts become one schedule."""
 
 from collections.abc import Callable, Collection, Hashable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from umm.arrays import Ints, offsets_of
+from umm.arrays import Ints
 from umm.errors import ScheduleError
 from umm.interval import Interval
 from umm.layouts.layout import Layout
-from umm.program.problem import Problem
 from umm.program.tensors import Tensor
-from umm.schedules.schedule import Schedule
 from umm.schedules.table.buffers import Buffers, Slice, Slices, first_tiles, joined, owned_tiles
-from umm.schedules.table.details import GEMM, Details
-from umm.schedules.table.resources import Platform
-from umm.schedules.table.table import Amounts, Data, Function, Table, check_moved
+from umm.schedules.table.details import GEMM
+from umm.schedules.table.table import Table
 from umm.schedules.writer.costs import Lines
 
 
@@ -216,106 +213,6 @@ class Room:
 def _temporaries(rows: Sequence[tuple[int, ...]]) -> Buffers:
     rank, slot, tensor, *spans = np.array(rows, dtype=np.int64).reshape(-1, 7).T
     return Buffers(rank, slot, tensor, np.stack(spans[:2], axis=1), np.stack(spans[2:], axis=1))
-
-
-@dataclass(frozen=True, eq=False)
-class Rows:
-    """Consecutive actions as columns; see :class:`umm.schedules.table.table.Schedule` for their meaning."""
-
-    kind: NDArray[np.int8]
-    # Rank, lane, src, dst and nbytes of each action, shape (5, actions): one array, because joining parts
-    # costs by the array.
-    numbers: Ints
-    waits: Ints  # number of dependencies of each action
-    after: Ints  # the dependencies, one action's after another's, as table rows
-    seconds: NDArray[np.float64]
-    # Writes the rows' details, given the details' columns cut to these rows and the number that its first
-    # temporary will have; returns its temporaries.
-    fill: Callable[[Details, int], Buffers]
-    # Returns what they move and multiply; None if that follows from the details.
-    amounts: Callable[[], Amounts] | None = None
-    # By rank the bytes of the pool slots of its temporaries, which come after those of all others; none if
-    # its temporaries are in those.
-    pools: Sequence[Ints] = ()
-    functions: tuple[Function, ...] = ()  # what its maps do; one of the parts may have maps
-
-
-def no_data(details: Details, first: int) -> Buffers:
-    """Leave the details as they are, for rows that touch no data; see :class:`Rows`."""
-    return joined([])
-
-
-def assemble(
-    parts: Sequence[Rows],
-    problem: Problem,
-    name: str,
-    shared: Platform,
-    options: Mapping[str, Any],
-    pools: Callable[[], list[Ints]],
-) -> Schedule:
-    """Return the schedule whose table is these parts, one below the other."""
-
-    def make_data() -> Data:
-        # Each part writes into its own rows of one table; joining details of parts would copy all columns
-        # again.
-        details = Details.empty(sum(len(part.kind) for part in parts))
-        temporaries: list[Buffers] = []
-        start, first = 0, first_tiles(problem.tensors)[-1]
-        for part in parts:
-            stop = start + len(part.kind)
-            buffers = part.fill(details.cut(start, stop), first)
-            if len(part.pools) and len(buffers):
-                buffers = replace(
-                    buffers, slot=buffers.slot + np.array([len(x) for x in pools()])[buffers.rank]
-                )
-            temporaries.append(buffers)
-            start, first = stop, first + len(temporaries[-1])
-        return Data(details, joined(temporaries))
-
-    def make_pools() -> list[Ints]:
-        sizes = pools()
-        for more in [part.pools for part in parts if len(part.pools)]:
-            sizes = [np.append(x, y) for x, y in zip(sizes, more, strict=True)]
-        return sizes
-
-    amounts = [part.amounts for part in parts if part.amounts is not None]
-
-    def make_amounts() -> Amounts:
-        made = [amount() for amount in amounts]
-        return Amounts(*[_joined(list(columns)) for columns in zip(*made, strict=True)])
-
-    machine = shared.machine
-    rank, lane, src, dst, nbytes = _joined([part.numbers for part in parts])
-    check_moved(nbytes)
-    return Schedule(
-        program=problem,
-        name=name,
-        machine=machine.name,
-        ranks=problem.p,
-        interference=machine.interference,
-        links=shared.links,
-        routes=shared.routes,
-        lanes=shared.lanes,
-        kind=_joined([part.kind for part in parts]),
-        rank=rank,
-        lane=lane,
-        after_offsets=offsets_of(_joined([part.waits for part in parts])),
-        after=_joined([part.after for part in parts]),
-        src=src,
-        dst=dst,
-        nbytes=nbytes,
-        seconds=_joined([part.seconds for part in parts]),
-        make_data=make_data,
-        make_pools=make_pools,
-        functions=next((part.functions for part in parts if part.functions), ()),
-        options=options,
-        peak=machine.total_peak(problem.dtype, shared.devices),
-        make_amounts=make_amounts if len(amounts) == len(parts) else None,
-    )
-
-
-def _joined(columns: list[NDArray[Any]]) -> NDArray[Any]:
-    return columns[0] if len(columns) == 1 else np.concatenate(columns, axis=-1)
 
 
 def part_lines(

@@ -171,7 +171,7 @@ def priced(written: Written) -> Schedule:
     devices = [machine.device_of(rank, ranks) for rank in range(ranks)]
     lane = lines.rank * len(place) + np.array([*(place[x] for x in lines.lanes), 0])[lines.lane]
     lane[lines.kind == BARRIER] = -1
-    check_moved(columns.nbytes)
+    check_moved(float(columns.nbytes.sum(dtype=np.float64)))
     return Schedule(
         program=written.program,
         name=written.name,
