@@ -180,6 +180,24 @@ def test_attention_groups_without_an_exchange_kernel_gather_rows_and_scatter_sum
     assert rates.exchange(8, 2, 7168, 8, 256, True) == pytest.approx(took, rel=0.2)
 
 
+def test_chunks_of_prompts_beside_decoding_read_weights_once():
+    """2,048 tokens beside 64 decoded take less than both apart; chunks of 16 leave most requests waiting."""
+    alone, chunk = (served(input=2048, concurrency=64, chunk=x) for x in (None, 2048))
+    host = 0.4e-3 + 64 * 8e-6
+    assert max(alone.decode, alone.prefill) < chunk.mixed < alone.decode + alone.prefill
+    assert chunk.mixed - host < 0.97 * (alone.decode - host + alone.prefill)
+    assert alone.decode == chunk.decode < chunk.tpot < alone.tpot
+    few = served(input=2048, concurrency=64, chunk=16)  # 8 requests of 1024 tokens end in 128 iterations
+    assert (few.running, few.tpot) == (8, pytest.approx(few.mixed))
+    assert few.ttft > 8 * chunk.ttft
+    asked = (*COMMAND, "--concurrency", "64", "--chunk", "2K")
+    assert "decodes beside 1024 of a prompt" in good(*asked)
+    assert "--max-num-batched-tokens 2112" in good(*asked, "--emit", "vllm")
+    result = CliRunner().invoke(main, [*asked, "--prefill-ranks", "1"])
+    assert result.exit_code == 2
+    assert "leave it or --prefill-ranks out" in result.output
+
+
 def test_the_cache_has_the_engines_type_unless_another_is_asked_for():
     """TensorRT-LLM caches in 8 bits beside weights of 8; vLLM only where checkpoints say so."""
     flags = ("--concurrency", "8", "--json", "--precision", "fp8")

@@ -26,6 +26,8 @@ def vllm(d: Deployment, model: str) -> Iterator[str]:
     if groups > 1:
         yield "--enable-expert-parallel"
     yield f"--max-num-seqs {ceil(d.sequences)} --max-model-len {d.input + d.output}"
+    if d.chunk:
+        yield f"--max-num-batched-tokens {ceil(d.sequences) + d.chunk}"
     yield from _types(d, "--kv-cache-dtype fp8")
     if groups > 1 and shared > 1:
         yield (
@@ -45,6 +47,8 @@ def sglang(d: Deployment, model: str) -> Iterator[str]:
     if d.experts_split[1] > 1:
         yield f"--ep-size {d.experts_split[1]}"
     yield f"--max-running-requests {d.concurrency} --context-length {d.input + d.output}"
+    if d.chunk:
+        yield f"--chunked-prefill-size {d.chunk} --enable-mixed-chunk"
     yield from _types(d, "--kv-cache-dtype fp8_e4m3")
 
 

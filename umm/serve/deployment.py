@@ -20,6 +20,7 @@ class Deployment:
     ep: int = 1  # groups of experts
     precision: str = "bf16"  # type of the weights' multiplies
     cache_bits: int = 16  # bits of an element of the cache
+    chunk: int | None = None  # tokens of prompts in one batch with those decoded; None if prompts are apart
 
     def __post_init__(self) -> None:
         """Refuse sizes that cannot be; ProblemError names the size, and what would work."""

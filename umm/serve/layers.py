@@ -26,16 +26,25 @@ class Batch:
     """The tokens, sequences and model of one iteration."""
 
     hidden: int  # columns of activations
-    rows: int  # tokens of an attention group
-    context: int  # tokens in the cache of each sequence before; 0 where prompts are computed
-    length: int  # tokens of each prompt; 0 where tokens are decoded
+    decoded: int  # sequences of an attention group of which a token is decoded
+    context: int  # tokens in the cache of each of them
+    prompt: int  # tokens of prompts beside, of an attention group
+    length: int  # tokens of each prompt, of which these may be a chunk
     deployment: Deployment  # how the model is spread
     rates: Rates  # seconds of kernels
 
     @property
-    def sequences(self) -> int:
-        """Sequences of an attention group."""
-        return max(1, self.rows // self.length) if self.length else self.rows
+    def rows(self) -> int:
+        """Tokens of an attention group."""
+        return self.decoded + self.prompt
+
+    def prefill(self, scores: Heads, heads: int) -> float:
+        """Return the seconds of attention of the tokens of prompts, as their share of whole prompts."""
+        if not self.prompt:
+            return 0.0
+        prompts = max(1, self.prompt // self.length)
+        took = self.rates.attention(scores, Interval(0, self.length), heads * prompts)
+        return took * min(1.0, self.prompt / self.length)
 
     def linear(self, k: int, n: int, dtype: str = "") -> float:
         """Return the seconds of a multiply by a weight of k x n, already split."""
@@ -63,21 +72,14 @@ def _(block: Attention, batch: Batch) -> float:
     gate = heads * block.value if block.gate else 0
     took = batch.passes(4.0 * batch.hidden) + batch.linear(batch.hidden, queries + keys + gate)
     took += batch.passes(2.0 * (queries + keys), 1 + bool(block.norms))
-    seen = block.indexer.top_k if block.indexer else block.window
-    if batch.length:
-        scores = Heads(
-            block.head,
-            max(1, heads // kv_heads),
-            batch.length,
-            batch.length,
-            True,
-            window=seen if seen < batch.length else 0,
-        )
-        took += batch.rates.attention(scores, Interval(0, batch.length), heads * batch.sequences)
-    else:
+    seen, length = block.indexer.top_k if block.indexer else block.window, batch.length
+    window = seen if seen < length else 0
+    scores = Heads(block.head, max(1, heads // kv_heads), length, length, True, window=window)
+    took += batch.prefill(scores, heads)
+    if batch.decoded:
         context = min(batch.context, block.indexer.top_k) if block.indexer else batch.context
         took += batch.rates.decode(
-            batch.rows, context, heads, kv_heads, block.head, 0 if block.keys_only else block.value,
+            batch.decoded, context, heads, kv_heads, block.head, 0 if block.keys_only else block.value,
             0 if block.indexer else block.window, bits=batch.deployment.cache_bits,
         )  # fmt: skip
     return took + batch.linear(heads * block.value, batch.hidden) + batch.all_reduce()
@@ -92,26 +94,36 @@ def _(block: LatentAttention, batch: Batch) -> float:
     took += batch.passes(2.0 * (block.q_rank + block.kv_rank), 2)
     took += batch.linear(block.q_rank or batch.hidden, heads * wide)
     latent = block.kv_rank + block.rope_dim
-    if batch.length:
-        took += batch.linear(block.kv_rank, heads * (block.head + block.value))
-        scores = Heads(block.head, 1, batch.length, batch.length, True, block.rope_dim)
-        took += batch.rates.attention(scores, Interval(0, batch.length), heads * batch.sequences)
-    else:
+    if batch.prompt:
+        wide_keys = heads * (block.head + block.value)
+        took += batch.rates.gemm(batch.prompt, wide_keys, block.kv_rank, batch.rates.dense)
+    took += batch.prefill(Heads(block.head, 1, batch.length, batch.length, True, block.rope_dim), heads)
+    if batch.decoded:
         # Queries and results pass through the latent vectors, so keys and values are never made.
-        took += batch.rates.batched(heads, batch.rows, block.kv_rank, block.head)
-        took += batch.rates.batched(heads, batch.rows, block.value, block.kv_rank)
+        took += batch.rates.batched(heads, batch.decoded, block.kv_rank, block.head)
+        took += batch.rates.batched(heads, batch.decoded, block.value, block.kv_rank)
         seen = min(batch.context, block.indexer.top_k) if block.indexer else batch.context
         took += batch.rates.decode(
-            batch.rows, seen, heads, 1, latent, block.kv_rank, bits=batch.deployment.cache_bits, latent=True
+            batch.decoded,
+            seen,
+            heads,
+            1,
+            latent,
+            block.kv_rank,
+            bits=batch.deployment.cache_bits,
+            latent=True,
         )
     return took + batch.linear(heads * block.value, batch.hidden) + batch.all_reduce()
 
 
 def _states(batch: Batch, columns: int, state: int) -> float:
     """Return the seconds of a state space model: scans of prompts, or states read and written."""
-    if batch.length:
-        return batch.rates.passes(4.0 * batch.rows * columns * BF16 * 2, 4)
-    return batch.rates.reads(2.0 * batch.rows * state * 4, 0.0) + batch.rates.passes(0.0, 2)
+    rates, took = batch.rates, 0.0
+    if batch.prompt:
+        took += rates.passes(4.0 * batch.prompt * columns * BF16 * 2, 4)
+    if batch.decoded:
+        took += rates.reads(2.0 * batch.decoded * state * 4, 0.0) + rates.passes(0.0, 2)
+    return took
 
 
 @seconds_of.register
@@ -173,7 +185,7 @@ def _(block: Experts, batch: Batch) -> float:
     took += law + (rates.engine.scatter_s if groups > 1 and rates.precision in EIGHT_BITS else 0.0)
     if d.attention_dp > 1:
         each = batch.rows / d.tp
-        took += rates.exchange(d.ranks, each, columns, block.top_k, block.experts, not batch.length)
+        took += rates.exchange(d.ranks, each, columns, block.top_k, block.experts, not batch.prompt)
     else:
         took += batch.all_reduce()
     if block.shared_ffn:

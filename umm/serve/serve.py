@@ -31,6 +31,7 @@ class Served:
     tokens_per_second: float  # tokens of answers a second and device
     running: float  # requests that run at once; the others wait for room in the caches
     memory: dict[str, float]  # bytes of a rank by part: weights and cache
+    mixed: float = 0.0  # seconds of an iteration that decodes beside a chunk of prompts; 0 if none does
 
     @property
     def memory_bytes(self) -> float:
@@ -121,10 +122,11 @@ def iteration(model: Model, batch: Batch, ends: int) -> float:
 def serve(model: Model, deployment: Deployment, rates: Rates, prefill: Deployment | None = None) -> Served:
     """Return the steady state of a deployment.
 
-    Prompts are computed in chunks beside decoding: each answer of ``output`` iterations brings one prompt of
-    every request of its group, so an iteration is longer by their share. Requests end and begin at random, so
-    some prompts are waited for. Where prompts have ranks of their own, these answer the first token and send
-    the cache, and decoding goes on alone. Requests whose caches have no room wait for others to end.
+    Prompts are computed between decoding: each answer of ``output`` iterations brings one prompt of every
+    request of its group, so an iteration is longer by their share. Requests end and begin at random, so some
+    prompts are waited for. With a ``chunk`` so many of their tokens are in the batch of those decoded. Where
+    prompts have ranks of their own, these answer the first token and send the cache, and decoding goes on
+    alone. Requests whose caches have no room wait for others to end.
 
     Args:
         rates: Prices of the engine.
@@ -135,11 +137,12 @@ def serve(model: Model, deployment: Deployment, rates: Rates, prefill: Deploymen
     memory = _memory(model, deployment, rates)
     share = running(model, deployment, rates) / deployment.sequences
     if share < 1:
-        memory["cache"] = max(0.0, USED * device_memory(rates.machine) - memory["weights"])
+        room = max(0.0, USED * device_memory(rates.machine) - memory["weights"])
+        memory["cache"] = min(memory["cache"], room)
     at_once = share * deployment.concurrency
     return Served(
         one[0], one[1], (fast[0], slow[0]), (fast[1], slow[1]), one[2], one[3], at_once / one[1] / ranks,
-        at_once, memory,
+        at_once, memory, one[4],
     )  # fmt: skip
 
 
@@ -176,34 +179,43 @@ def _varied(rates: Rates, side: int) -> Rates:
 
 def _times(
     model: Model, d: Deployment, rates: Rates, prefill: Deployment | None
-) -> tuple[float, float, float, float]:
-    """Return the seconds of a first token, of each further one, of an iteration that decodes, of a prompt."""
+) -> tuple[float, float, float, float, float]:
+    """Return seconds of a first token, a further one, an iteration that decodes, a prompt, both at once."""
     engine, at_once = rates.engine, running(model, d, rates)
-    rows = max(1, round(at_once))
-    decode = iteration(model, Batch(model.hidden, rows, d.input + d.output // 2, 0, d, rates), rows)
-    decode += engine.gap_s + engine.row_s * rows
+    rows, context = max(1, round(at_once)), d.input + d.output // 2
+    decode = iteration(model, Batch(model.hidden, rows, context, 0, 0, d, rates), rows)
     where = prefill or d
-    prompt = iteration(model, Batch(model.hidden, d.input, 0, d.input, where, rates), 1)
+    prompt = iteration(model, Batch(model.hidden, 0, 0, d.input, d.input, where, rates), 1)
+    beside, mixed, host = prompt, 0.0, engine.gap_s + engine.row_s * rows
+    if d.chunk and prefill is None:  # one batch reads weights once
+        tokens = min(d.chunk, d.input)
+        mixed = iteration(model, Batch(model.hidden, rows, context, tokens, d.input, d, rates), rows + 1)
+        beside, mixed = (mixed - decode) * d.input / tokens, mixed + host
+    decode += host
     waits = 1 + engine.waits * max(1.0, at_once * d.attention_dp / where.attention_dp) ** 0.5
     rounds = d.sequences / at_once - 1  # answers that a request without room waits for
     if prefill is None:
-        tpot = decode + prompt * stalls(at_once / d.output, 1 if engine.together else d.attention_dp)
-        return prompt * waits + tpot + rounds * d.output * tpot, tpot, decode, prompt
+        tpot = decode + beside * stalls(at_once / d.output, 1 if engine.together else d.attention_dp)
+        return prompt * waits + tpot + rounds * d.output * tpot, tpot, decode, prompt, mixed
     total = rates.machine.device_count
     bandwidth, _ = hears(rates.machine, (0, total - 1), total)
     cache = sum(x.cache for x in model.layers) * d.cache_bits / 8 * d.input
     sent = cache / (bandwidth * min(d.tp, prefill.tp))
-    return prompt * waits + sent + decode + rounds * d.output * decode, decode, decode, prompt
+    return prompt * waits + sent + decode + rounds * d.output * decode, decode, decode, prompt, mixed
 
 
 def running(model: Model, d: Deployment, rates: Rates) -> float:
-    """Return how many requests of a group run at once: all, or those whose caches have room."""
-    # Engines cache in pages, so a request takes its prompt and half its answer in the mean.
+    """Return how many requests of a group run at once: all, or those whose caches and chunks have room.
+
+    Engines cache in pages, so a request takes its prompt and half its answer in the mean. An iteration brings
+    the prompts of those that end in it, at most a chunk.
+    """
+    most = min(d.sequences, max(1.0, d.chunk * d.output / d.input)) if d.chunk else d.sequences
     weights, cache = _memory(model, d, rates).values()
     each = cache / d.sequences * (d.input + d.output / 2) / (d.input + d.output)
     if not each:
-        return d.sequences
-    return min(d.sequences, max(1.0, (USED * device_memory(rates.machine) - weights) / each))
+        return most
+    return min(most, max(1.0, (USED * device_memory(rates.machine) - weights) / each))
 
 
 def stalls(prompts: float, groups: int) -> float:

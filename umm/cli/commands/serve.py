@@ -50,6 +50,11 @@ class Serve(OnRanks, Configured, Printed):
         type=int, default=64, show_default=True, metavar="N", usual=True,
         help="Requests at a time, of all ranks.",
     )  # fmt: skip
+    chunk: int | None = flag(
+        callback=dimension, metavar="TOKENS",
+        help="Tokens of prompts in one batch with those decoded; prompts have iterations of their own if not "
+        "given.",
+    )  # fmt: skip
     precision: str | None = flag(
         type=click.Choice(["bf16", "fp8", "fp8-block", "nvfp4", "int4"]), usual=True,
         help="Type of weights, of a mixture's experts if 4 bits; else by quantization_config.",
@@ -105,6 +110,8 @@ def serve(asked: Serve) -> None:
     from umm.serve.serve import check_room, rates_of, table_shares, with_fewest_ranks
     from umm.serve.serve import serve as predict
 
+    if asked.chunk and asked.prefill_ranks:
+        raise InputError("--chunk is of prompts beside decoding; leave it or --prefill-ranks out")
     if asked.emit and asked.output.as_json:
         raise InputError("--emit prints flags alone; leave out --json")
     engine, tp = asked.kernels, asked.tp
@@ -130,6 +137,7 @@ def serve(asked: Serve) -> None:
         ep=asked.ep,
         concurrency=asked.concurrency,
         precision=precision,
+        chunk=asked.chunk,
     )
     if asked.ranks not in (None, deployment.ranks):
         raise InputError(

@@ -30,13 +30,19 @@ def print_served(
         low, high = map(format_seconds, ends)
         console.print(f"{name}      {format_seconds(seconds)} ({low} to {high})")
     if result.running < 0.99 * d.concurrency:
-        console.print(f"waiting   {d.concurrency - result.running:.0f} requests, without room in the caches")
+        lacking = "the caches or chunks" if d.chunk else "the caches"
+        console.print(f"waiting   {d.concurrency - result.running:.0f} requests, without room in {lacking}")
     digits = 0 if result.tokens_per_second >= 10 else 3
     console.print(f"rate      {result.tokens_per_second:,.{digits}f} tokens/s a device")
     console.print(
         f"alone     an iteration that decodes {format_seconds(result.decode)}, "
         f"a prompt {format_seconds(result.prefill)}"
     )
+    if d.chunk:
+        tokens = min(d.chunk, d.input)
+        console.print(
+            f"mixed     one that decodes beside {tokens} of a prompt {format_seconds(result.mixed)}"
+        )
     if shares is not None:
         console.print(f"tables    decide {shares[0]:.0%} of TTFT, {shares[1]:.0%} of TPOT; laws the rest")
     parts = ", ".join(f"{name} {format_bytes(nbytes)}" for name, nbytes in result.memory.items())
@@ -58,6 +64,7 @@ def served_record(
         "ttft_range_s": list(result.ttft_range),
         "tokens_per_s_per_gpu": result.tokens_per_second,
         "running": result.running,
+        "mixed_s": result.mixed,
         "memory_bytes": int(result.memory_bytes),
         "memory_parts": {name: int(nbytes) for name, nbytes in result.memory.items()},
         "deployment": asdict(d),
