@@ -92,7 +92,7 @@ def tables(rows: pd.DataFrame, what: str, latent: bool, chip: Chip) -> Iterator[
         some = some.assign(few=few_parts(_tokens(some, latent), chip.units))
         # The first of several tables for the same heads counts: other backends come before the usual one.
         for backend, part in sorted(
-            some.groupby(some.kernel.map(_backend)), reverse=True, key=lambda x: x[0]
+            some.groupby(some.kernel.map(backend_of)), reverse=True, key=lambda x: x[0]
         ):
             if len(part) < FEW // 2:
                 continue
@@ -100,10 +100,10 @@ def tables(rows: pd.DataFrame, what: str, latent: bool, chip: Chip) -> Iterator[
                 yield from _usual(about | dict(table.about), table, str(backend), some)
 
 
-def _backend(kernel: str) -> str:
+def backend_of(kernel: str) -> str:
     """Return the name of a kernel's backend beside the usual one; empty for that.
 
-    >>> _backend("vllm_triton_attn"), _backend("torch_flow"), _backend("vllm_flashinfer_trtllmdecode")
+    >>> backend_of("vllm_triton_attn"), backend_of("torch_flow"), backend_of("vllm_flashinfer_trtllmdecode")
     ('triton', '', '')
     """
     return next((x for x in BACKENDS if x in kernel and "trtllm" not in kernel), "")
@@ -118,7 +118,7 @@ def _usual(about: Numbers, fit: Fit, backend: str, rows: pd.DataFrame) -> Iterat
     heads: dict[bool, list[int]] = {}
     for windowed in windows:
         some = rows[rows.windowed == windowed]
-        most = some.kernel.map(_backend).eq(backend).groupby(some["head"]).mean() > 0.5
+        most = some.kernel.map(backend_of).eq(backend).groupby(some["head"]).mean() > 0.5
         heads[windowed] = [int(x) for x in most.index[most] if x in fit.numbers["head"]]
     about = about | {"backend": backend}
     if len({tuple(x) for x in heads.values()}) == 1:

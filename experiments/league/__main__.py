@@ -1,6 +1,6 @@
 """Print how far off each predictor is, by system, engine, type and size.
 
-python -m experiments league [FOLDER] [--serving] [--splits]
+python -m experiments league [FOLDER] [--serving] [--splits] [--collectives]
 
 FOLDER has AIConfigurator's multiplies as ``gemm.parquet``; without it they are read from its wheel (extra
 aic). The law is fitted on a sample of the same tables (experiments/kernels). Another predictor is a module of
@@ -17,12 +17,18 @@ from pathlib import Path
 
 import numpy as np
 
-from experiments.league import predictors, serving, splits
+from experiments.league import predictors
 from experiments.league.rows import games
 from umm.errors import UmmError
 
 FEW = 2.0**31
 """Multiply-adds from which a multiply is large."""
+KINDS = {
+    "serving": "attention and experts",
+    "splits": "experts by tp and by ep",
+    "collectives": "nccl-tests' collectives",
+}
+"""Modules of other kernels, and what these are."""
 
 
 def main() -> int:
@@ -33,18 +39,18 @@ def main() -> int:
     parser.add_argument(
         "folder", type=Path, nargs="?", help="of gemm.parquet; the wheel's tables if not given"
     )
-    parser.add_argument("--serving", action="store_true", help="attention and experts of FOLDER")
-    parser.add_argument("--splits", action="store_true", help="experts of FOLDER by tp and by ep")
+    for kind, words in KINDS.items():
+        parser.add_argument(f"--{kind}", action="store_true", help=f"{words} of FOLDER")
     options = parser.parse_args()
-    if options.serving or options.splits:
+    for kind in (x for x in KINDS if getattr(options, x)):
         if options.folder is None:
-            parser.error("attention and experts are those of tables; give FOLDER")
-        for line in (splits if options.splits else serving).report(options.folder):
+            parser.error("only multiplies are read from the wheel; give FOLDER")
+        for line in importlib.import_module(f"experiments.league.{kind}").report(options.folder):
             print(line, flush=True)
         return 0
     names = sorted(x.name for x in pkgutil.iter_modules(predictors.__path__))
     ways = {x: importlib.import_module(f"{predictors.__name__}.{x}") for x in names}
-    print(f"{'system engine type':34}{'rows':>6}  " + "".join(f"{x:>18}" for x in ways))
+    print(f"{'system engine type':34}{'rows':>6}  " + "".join(f"{x:>20}" for x in ways))
     try:
         for game in games(options.folder):
             large = game.judged[:, :3].prod(axis=1) >= FEW
@@ -57,7 +63,7 @@ def main() -> int:
                 errors = np.abs(np.log(seconds / game.judged[:, 3]))
                 halves = [f"{np.expm1(errors[x].mean()):.0%}" if x.any() else "–" for x in (~large, large)]
                 cells.append(" / ".join(halves))
-            print(f"{' '.join(game.name):34}{len(game.judged):>6}  " + "".join(f"{x:>18}" for x in cells))
+            print(f"{' '.join(game.name):34}{len(game.judged):>6}  " + "".join(f"{x:>20}" for x in cells))
     except UmmError as error:
         print(f"error: {error}", file=sys.stderr)
         return error.exit_code

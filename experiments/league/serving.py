@@ -12,7 +12,7 @@ import pandas as pd
 from experiments.common.machines import shipped
 from experiments.kernels import attention, experts
 from experiments.kernels.fitting import left_out
-from experiments.kernels.serving import KINDS
+from experiments.kernels.serving import KINDS, MISLABELLED
 from umm.arrays import Floats
 from umm.cost import decode_seconds, experts_seconds, prefill_seconds
 from umm.errors import MachineError
@@ -51,9 +51,12 @@ def games(folder: Path) -> Iterator[Game]:
         every = pd.read_parquet(folder / f"{table}.parquet")
         every = every[~every.op_name.isin(MODULES)]
         what, _, variant = table.partition("_")
-        for (system, library), some in every.groupby(["system", "library"]):
+        backends = every.kernel_source.map(attention.backend_of) if kind != "experts" else ""
+        every = every.assign(backend=backends)
+        for (system, library, backend), some in every.groupby(["system", "library", "backend"]):
+            key = "+".join(filter(None, (library.partition(" ")[0], backend)))
             try:
-                machine = with_settings(shipped(SYSTEMS[system]), {"kernels": library.partition(" ")[0]})
+                machine = with_settings(shipped(SYSTEMS[system]), {"kernels": key})
             except (KeyError, MachineError):
                 continue
             rows = (
@@ -63,8 +66,10 @@ def games(folder: Path) -> Iterator[Game]:
             )
             rows["latent"] = variant == "mla"
             judges = left_out(rows)
+            if (system, key, table) == MISLABELLED:
+                judges &= np.asarray(rows.heads == rows.kv_heads)
             tabled = _with_table(machine, some[~np.asarray(judges)])
-            yield Game(f"{system} {library} {table}", machine, tabled, kind, rows[judges])
+            yield Game(f"{system} {key} {table}", machine, tabled, kind, rows[judges])
 
 
 def _with_table(machine: Machine, known: pd.DataFrame) -> Machine:
