@@ -94,8 +94,7 @@ def _op_lists() -> Iterator[Entry]:
     yield reproduced(
         "a replica of a stationary matrix does 1/c of k (C), m (B) or n (A), once",
         "section 4.1",
-        f"in {split} of {tried} of the same, each replica's ops cover its own c-th of the "
-        "dimension and no more",
+        f"in {split} of {tried} of the same",
         split == tried,
     )
 
