@@ -491,7 +491,6 @@ def grouped_seconds(
     machine has some of this type; else what the file states of grouped kernels, or its other multiplies.
 
     Args:
-        machine: The device.
         dtype: Of both operands; see :func:`gemm_seconds`.
         rows: Of each expert, more than 0.
         n: Columns of the product.
@@ -588,7 +587,6 @@ def refill_seconds(
         machine: How fast they load it again.
         payload: In bytes.
         rank: Whose caches each goes through.
-        gemm_rank: The rank of each GEMM.
         gemm_bytes: What each GEMM reads and adds to.
         got: Whether each is a get.
     """

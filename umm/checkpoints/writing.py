@@ -30,7 +30,6 @@ def write_part(folder: str | Path, rank: int, sections: Iterable[Sequence[Array]
 
     Args:
         folder: Of the checkpoint; it is made if it is not there.
-        rank: Whose part.
         sections: For each matrix the rank's tiles, in row-major order of the tile grid; none if the rank is
             not of the replica that is saved.
 

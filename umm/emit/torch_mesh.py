@@ -88,7 +88,6 @@ def program(asked: Described, meshes: Sequence[Meshed]) -> str:
     """Return the program.
 
     Args:
-        asked: The multiply.
         meshes: What the axes of one mesh do to A, B and C, and to the matrix that stays in place.
     """
     *lying, stays = meshes

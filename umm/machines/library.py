@@ -96,7 +96,6 @@ class Pace(Table):
         """Return bytes/s through the ports of a rank, once the steps are paid for.
 
         Args:
-            ranks: Number of ranks.
             width: Bytes/s of all links together by which a rank hears from the others.
             message: Bytes for each peer; without them the rate is that of endless ones.
 

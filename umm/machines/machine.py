@@ -66,7 +66,6 @@ class Machine(DeviceNumbers):
         source_path: The file.
         sha: SHA-256 of the file's content, comments and order of keys aside.
         description: One sentence from the file.
-        device_count: Number of devices.
         device_names: One short name for each.
         default_ranks: Ranks of a problem that does not say.
         interference: Share of a rank's own GEMM rate lost while its transfer runs, by kind; 0 of one that is

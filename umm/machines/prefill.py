@@ -92,7 +92,6 @@ def causal(
 
     Args:
         sequences: Prompts, or tokens, of one kernel.
-        queries: Of each.
         heads: Query heads.
         kv_heads: Heads of keys and values.
         head: Columns of a query and a key.

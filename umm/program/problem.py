@@ -36,8 +36,6 @@ class Problem:
         n: Columns of B and C.
         k: Columns of A, rows of B.
         a: Layout of A, as text (``col@2``) or as a Layout; kept as text.
-        b: Layout of B.
-        c: Layout of C.
         ranks: Processes that share the work; None until a machine says how many it has.
         dtype: Type of A and B: float64, float32, float16, bfloat16, float8_e4m3 or float8_e5m2, or short:
             f64, fp32, bf16, fp8, …; ``fp8xe5m2`` for unlike ones, and ``fp8:128`` for a scale for each 128

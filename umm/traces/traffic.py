@@ -47,8 +47,6 @@ def time_by_classes(
         end: End of each span, at most the horizon.
         group: Group of each span, such as its rank or a link.
         of_class: Class of each span.
-        groups: Number of groups.
-        classes: Number of classes.
         horizon: The time looked at, from 0, in seconds.
 
     Returns:

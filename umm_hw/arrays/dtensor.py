@@ -113,7 +113,6 @@ def multiply(
         placements: Of the product; None takes A's rows and B's columns as they are cut.
         alpha: Factor of the product.
         trans_a: True or ``T`` to read A transposed.
-        trans_b: The same of B.
         memory: Most bytes of a rank beside its local tensors.
 
     Raises:

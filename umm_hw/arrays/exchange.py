@@ -233,7 +233,6 @@ class MessageExchange:
     """Ranks of several hosts: a rank sends each reader the rectangle it needs of an item.
 
     Args:
-        group: The ranks.
         board: Of those of this host, where their calls are written down; None where they share no memory.
     """
 

@@ -33,7 +33,6 @@ class WrappedMatrix(DistributedMatrix):
     one-sided methods (tiles, replicas) raise InputError.
 
     Attributes:
-        group: The ranks.
         layout: Layout of the complete matrix, also for a window.
         local: This rank's local matrix, the caller's memory; for a batch, one matrix after another.
         rows: Rows of the complete matrix that this window covers.

@@ -16,12 +16,7 @@ MOST_KEPT = 64  # redistributions that are remembered
 
 
 class Move:
-    """The transfers between two layouts, the same on every rank.
-
-    Args:
-        x: The source.
-        y: The target.
-    """
+    """The transfers between two layouts, the same on every rank."""
 
     def __init__(self, x: Operand, y: Operand) -> None:
         self.x, self.y = x, y

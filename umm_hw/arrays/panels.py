@@ -36,7 +36,6 @@ class Panels:
 
     Args:
         product: What all ranks do.
-        rank: Which of them.
     """
 
     def __init__(self, product: Product, rank: int) -> None:

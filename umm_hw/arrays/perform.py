@@ -55,7 +55,6 @@ class Performer:
 
         Args:
             a: This rank's local matrix of A, transposed if the product reads it so.
-            b: The same of B.
             c: Its part of C that is written.
             alpha: Factor of the product.
             beta: Factor of what C was; it is not read if 0.

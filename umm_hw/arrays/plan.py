@@ -67,7 +67,6 @@ class Plan:
 
         Args:
             a: Laid out as what was planned for.
-            b: The same.
             c: What is written. Of a batch, each matrix is multiplied with its own of the others.
             alpha: Factor of the product.
             beta: Factor of what C was; 0 does not read it.
@@ -269,13 +268,11 @@ def plan(
     """Return a plan to multiply matrices that are laid out like these; collective, and kept.
 
     Args:
-        a: A matrix.
         b: Another on the same ranks.
         c: What is to be written, or the layout that :func:`multiply` shall return.
         machine: A machine, its name or its file, whose simulated seconds decide between ways and are
             predicted; None decides by an estimate of work and bytes.
         trans_a: True or ``T`` to read A transposed, ``C`` conjugated too.
-        trans_b: The same of B.
         memory: Most bytes of a rank beside its local matrices, as a number or as ``64MiB``.
         way: ``stationary A``, ``B`` or ``C``, or ``grid 2x2x1``; None for the best.
 
@@ -337,14 +334,12 @@ def multiply(
     The plan is made at the first call for such layouts, and kept.
 
     Args:
-        a: A matrix.
         b: Another on the same ranks.
         layout: Of the product, in new memory. Half precision comes out as float32.
         out: C, instead of a layout.
         alpha: Factor of the product.
         beta: Factor of what ``out`` was; 0 does not read it.
         trans_a: True or ``T`` to read A transposed, ``C`` conjugated too.
-        trans_b: The same of B.
         memory: Most bytes of a rank beside its local matrices, as a number or as ``64MiB``.
 
     Raises:

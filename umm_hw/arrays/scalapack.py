@@ -59,7 +59,6 @@ def pgemm(
         ja: First column.
         desca: Its descriptor, whose nine numbers are this process's own: ``LLD_`` may differ, and the context
             is not looked at.
-        b: Of B.
         ib: First row of sub(B).
         jb: First column.
         descb: Descriptor of B.

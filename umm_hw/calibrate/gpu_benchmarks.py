@@ -55,7 +55,6 @@ class Bench:
     """Times work that is queued on one GPU.
 
     Args:
-        device: The GPU.
         peer: Address of memory that its accumulates reach: a peer's, or its own.
         repeats: How often everything is timed.
         landing: Where accumulates land beside the peer's memory; None if a kernel adds over the link.

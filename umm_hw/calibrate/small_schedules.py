@@ -90,7 +90,6 @@ def gemms_beside(ranks: int, dtype: str, side: int, kind: str) -> Schedule:
     """Return a schedule of square gemms of all ranks, every second one with a transfer beside it.
 
     Args:
-        ranks: Number of ranks.
         dtype: Type of the tiles.
         side: Rows and columns of each.
         kind: ``get``: each gemm adds to a tile of C and reads one of B, every second of which a peer has.

@@ -60,7 +60,6 @@ def numbers_of(mapped: Mapped, types: Collection[str]) -> list[Any]:
     """Return the parameters of a map as its kernel takes them: whole ones as int, others as X is.
 
     Args:
-        mapped: The map.
         types: Of all that it reads and writes.
     """
     known, real = mapped.function.checked(mapped.parameters), np.float64 if "float64" in types else np.float32

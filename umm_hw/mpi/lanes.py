@@ -31,7 +31,6 @@ class RankLanes:
         order: What they wait for.
         steps: What performs each row of this rank.
         flags: How ranks signal each other.
-        ranks: Number of ranks.
     """
 
     def __init__(

@@ -29,7 +29,6 @@ class MpiTransport:
     under the target's lock. Across hosts it is MPI's Rget, Rput and Raccumulate. Making one is collective.
 
     Args:
-        comm: The ranks.
         shared: Whether to share memory; None does so if all ranks are on one host, unless the environment
             has ``UMM_MPI_WINDOW=remote``.
     """

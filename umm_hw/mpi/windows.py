@@ -115,7 +115,6 @@ class RemoteWindow:
     inside MPI, so that a get would wait for its GEMM.
 
     Args:
-        comm: The ranks.
         nbytes: Bytes of each rank's part.
     """
 

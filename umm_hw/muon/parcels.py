@@ -65,7 +65,6 @@ class Mail:
     """The exchanges of one collective call, one after another.
 
     Args:
-        exchange: The ranks.
         parcels: Every exchange that the call may make: they share memory.
         signature: What all ranks have in common.
         words: What the call does, in the third person.

@@ -16,12 +16,7 @@ Array = NDArray[Any]
 
 
 class Transfers:
-    """Elements that go from each rank to each when a matrix changes its layout.
-
-    Args:
-        x: The source.
-        y: The target.
-    """
+    """Elements that go from each rank to each when a matrix changes its layout."""
 
     def __init__(self, x: Operand, y: Operand) -> None:
         move = Move(x, y)

@@ -22,7 +22,6 @@ class NvshmemLibrary:
     process where ranks share a GPU without MPS, and a kernel that waits would hold a multiprocessor.
 
     Args:
-        ranks: The processes.
         shares_gpu: Whether ranks share a GPU without MPS.
     """
 

@@ -50,11 +50,9 @@ def multiply(
         dtype: That of all three.
         sizes: m, n and k.
         a: Its buffer, the bytes before it, the elements from row to row, and whether it is transposed.
-        b: The same of B.
         c: The same of C, which is not.
         alpha: Factor of the product.
         beta: Factor of what C was.
-        stream: The queue.
     """
     if dtype.name not in _CALLS or not all(sizes):
         return False

@@ -99,9 +99,6 @@ class OpenClExecutor(DeviceExecutor):
 
     Args:
         accumulate: See :func:`opencl`.
-        blocks: Likewise.
-        replica: Likewise.
-        device: Likewise.
         devices: The devices themselves.
     """
 
@@ -152,9 +149,6 @@ class OpenClRanks(SymmetricExecutor):
 
     Args:
         ranks: See :func:`opencl`.
-        blocks: Likewise.
-        replica: Likewise.
-        timeout: Likewise.
         job: Ranks that run already; they are not ended with the executor.
         device: As there; it must be a CPU.
     """

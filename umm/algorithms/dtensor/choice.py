@@ -103,7 +103,6 @@ def redistribute_cost(nbytes: float, now: Placements, then: Placements, mesh: Me
     Args:
         nbytes: Bytes of the whole matrix.
         now: What each axis of the mesh does to it: Replicate or a Shard.
-        then: Likewise.
         mesh: What it assumes of the mesh.
     """
     if now == then or set(now) == {REPLICATE}:

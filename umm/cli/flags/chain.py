@@ -441,7 +441,6 @@ class ChainSearched(ChainChoices, OfChain, heading="Chain"):
         """Return the layouts of a chain that may be chosen.
 
         Args:
-            outline: The chain.
             ranks: Ranks that share the work; the machine's own number if None.
             axes: What else is chosen, as :class:`umm.space.Space` takes it.
         """

@@ -157,7 +157,6 @@ class _Rooted:
 
     Args:
         x: Its machine says which ranks are near each other.
-        at_root: The slice at the root.
         at_once: Whether all count as one node.
     """
 

@@ -138,7 +138,6 @@ class Writer:
 
     Args:
         details: The columns to write.
-        ops: The op list.
         number: Each op's number within its rank.
         first: Number of the first temporary to be made.
     """
@@ -178,7 +177,6 @@ class Writer:
 
         Args:
             matrix: 0 or 1.
-            row: Row of each get.
             ops: Op that each is for.
             of_tiles: Whether each moves the whole tile, or the slice that its op needs.
             slot: Pool slot that each fills.

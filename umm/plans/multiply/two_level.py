@@ -51,7 +51,6 @@ class _Writer:
 
     Args:
         build: Where the actions go.
-        ops: The op list.
         options: Prefetch and limits.
     """
 

@@ -110,7 +110,6 @@ def _rows_beside(
     """Return the rows of a factor that each rank has; None of a rank without the columns of its output.
 
     Args:
-        factor: Layout of the factor.
         columns: Of the output, by rank; edges lie at the same share of all columns of the factor.
         wide: Columns of the output in all.
     """
@@ -163,7 +162,6 @@ def _runs(out: Members, rows: Interval, cols: Interval) -> Iterator[tuple[range,
     Args:
         out: How a sequence of the output is cut.
         rows: Of the rectangle, in the sequence.
-        cols: Likewise.
     """
     span, length = (cols, out.cols) if out.axis else (rows, out.rows)
     met = range(span.start // length, -(-span.stop // length))
@@ -220,7 +218,6 @@ def _region(
     Args:
         operand: How a sequence of it is cut.
         rows: Of each member, counted in it; all of them along the axis if there are several members.
-        cols: Likewise.
     """
     first, last = numbers.start, numbers.stop - 1
     down, right = (operand.rows, 0) if operand.axis == 0 else (0, operand.cols)

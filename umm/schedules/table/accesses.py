@@ -36,7 +36,6 @@ class Order(Protocol):
         Args:
             computes: Whether it is a gemm or a map.
             how: How it accesses the first slice.
-            pieces: Its slices.
             after: Rows it waits for beside those that it conflicts with; None is none.
         """
 

@@ -88,7 +88,6 @@ def machine_lanes(ranks: int, engines: list[int], others: Sequence[str], shared:
     """Return for each rank a compute lane and then some others, by name.
 
     Args:
-        ranks: Number of ranks.
         engines: The GEMM engine of each rank.
         others: Names of a rank's other lanes.
         shared: Whether local work on those lanes takes of the rank's engine too.

@@ -135,7 +135,6 @@ class Room:
 
         Args:
             tensor: What it is a piece of.
-            cols: Its columns.
             slot: Equal keys of a rank share a pool slot; None takes a new one.
         """
         number = self.number(tensor)

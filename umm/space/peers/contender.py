@@ -303,7 +303,6 @@ class Scheme:
         another: that is simulated where bytes move, and ``gathered`` takes not much more than the fastest.
 
         Args:
-            start: The program.
             limit: Bytes that a rank may hold.
         """
         if self.movement != "auto" or start.has_experts or node_count(machine, self.ranks) > 1:
@@ -365,7 +364,6 @@ class Stack:
         """Return a scheme's row for all layers; see :func:`umm.plans.lower.steady`.
 
         Args:
-            start: One layer.
             limit: Bytes that a rank may hold.
         """
         *tried, last = self.recompute

@@ -39,7 +39,6 @@ class AssignmentPricer:
     """The assignments of a program's layouts on a machine, with the results of several searches of them.
 
     Attributes:
-        points: The assignments.
         makespan: What simulates a schedule.
         respected: Whether no makespan was below its bound.
         work: Counts the schedules written, the bounds and the estimates.

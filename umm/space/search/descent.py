@@ -171,7 +171,6 @@ def near_the_schemes(
     Args:
         incumbents: The best so far, which is added to.
         progress: As :func:`near_the_bound` takes it.
-        standing: The same.
     """
     tables, work, estimates = pricer.tables, pricer.work, dict[Place, float]()
 

@@ -130,8 +130,6 @@ def faster(
         space: As :func:`search` takes it.
         than: Seconds.
         makespan: As :func:`search` takes it.
-        memory: The same.
-        progress: The same.
     """
     pricer = pricer_of(space.searched.on(machine.default_ranks).over(machine), machine, makespan)
     limit = limit_of(memory, pricer.points.share, machine, pricer.points.ranks)
@@ -177,7 +175,6 @@ def best_of(
         top: How many of the best to find.
         reserves: Whether the limit is the device less a reserve, because no budget was given.
         progress: As :func:`search` takes it.
-        standing: The same.
         effort: What may be spent; without end if None.
         otherwise: As :func:`search` takes it.
 
@@ -354,7 +351,6 @@ def _with_movements(
     Args:
         better: The best with a movement for each product.
         progress: As :func:`search` takes it.
-        standing: The same.
     """
     from umm.space.search.descent import divide, near_the_bound
 

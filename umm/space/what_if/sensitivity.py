@@ -110,7 +110,6 @@ def sensitivity(
     choice loses none with the least, for nothing gets faster with slower links. Memory's answer is exact.
 
     Args:
-        space: The points.
         machine: A machine, its name, or the path of its machine file.
         memory: Budget per rank as in :func:`umm.space.search`.
         makespan: Simulates a schedule; None for the executor ``sim``.
