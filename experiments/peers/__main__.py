@@ -45,8 +45,8 @@ def table(name: str, preset: str, result: dict[int, Peers]) -> str:
     ends = (ROWS[0], ROWS[-1])
     order = [row.algorithm for row in result[ROWS[-1]].rows]
     heads = " | ".join(f"m = {m}, ms" for m in ends)
-    lines = [f"| {preset} on `{name}` | {heads} | moved, GiB | memory, GiB |"]
-    lines.append("|---" * (len(ends) + 3) + "|")
+    lines = [f"| {preset} on `{name}` | {heads} | moved, GiB |"]
+    lines.append("|---" * (len(ends) + 2) + "|")
     for algorithm in order:
         cells = []
         for m in ends:
@@ -54,7 +54,7 @@ def table(name: str, preset: str, result: dict[int, Peers]) -> str:
             output = "–" if row is None else f"{1e3 * row.makespan_s:.2f}"
             cells.append(f"**{output}**" if row is result[m].best else output)
         last = next(x for x in result[ROWS[-1]].rows if x.algorithm == algorithm)
-        cells += [f"{last.bytes / 2**30:.1f}", f"{last.memory_bytes / 2**30:.2f}"]
+        cells.append(f"{last.bytes / 2**30:.1f}")
         lines.append(f"| `{algorithm}` | {' | '.join(cells)} |")
     refused = ", ".join(f"`{x}`" for x in result[ROWS[-1]].refused)
     output = f"{result[ROWS[-1]].verdict}"

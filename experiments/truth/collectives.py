@@ -22,7 +22,7 @@ ALL_FITTED = ("gb200-nvl72", "all-to-all")
 CARD = 50e9
 DECODE = (0.5, 1, 1.5, 2, 3, 4)
 EVEN, ODD = tuple(2.0**x for x in range(-6, 7, 2)), tuple(2.0**x for x in range(-5, 6, 2))
-VLLM = "vllm pull request "
+VLLM = "vllm#"
 
 
 class Table(NamedTuple):
