@@ -18,6 +18,7 @@ from umm.plans.movement.prices import (
     NEAR,
     NEAR_APART,
     Exchange,
+    Pairs,
     _by_level,
     _charge,
     _gathered,
@@ -369,3 +370,14 @@ def test_sums_of_gathered_products_have_as_many_adds_in_flight_as_asked():
     assert lanes(schedule(2)) == {"accumulate.0", "accumulate.1"}
     assert len(lanes(schedule(11))) == 11
     assert umm.run(schedule(11)).makespan_s < 0.8 * umm.run(schedule(2)).makespan_s
+
+
+@pytest.mark.parametrize("back", [False, True])
+def test_an_exchange_brings_each_rank_what_its_pairs_do(back):
+    """Two groups of three over two nodes; a rank without bytes sends no message."""
+    exchange = Exchange(np.array([8.0, 0, 3, 5, 1, 0]), np.array([0, 0, 0, 1, 1, 1]), back=back)
+    nodes = np.array([0, 0, 1, 1, 1, 0])
+    for by_group, by_pair in zip(
+        exchange.at_ranks(nodes), Pairs(exchange.pairs()).at_ranks(nodes), strict=True
+    ):
+        assert by_group == pytest.approx(by_pair)
