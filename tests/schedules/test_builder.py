@@ -13,12 +13,13 @@ import umm
 from umm.errors import ScheduleError
 from umm.interval import Interval
 from umm.layouts.layout import Layout
+from umm.plans.collectives.way import parted
 from umm.program import Chain
 from umm.program.tensors import Tensor
 from umm.schedules.races import races
 from umm.schedules.rules.invariants import check
 from umm.schedules.table.buffers import Slices
-from umm.schedules.table.details import KINDS
+from umm.schedules.table.details import KINDS, LOCAL
 from umm.schedules.writer.builder import Builder
 from umm_hw.numpy.executor import NumpyExecutor
 from umm_sim.executor import SimExecutor
@@ -279,3 +280,41 @@ def test_gemms_at_once_are_those_one_by_one(ranks):
         assert np.array_equal(getattr(one, column), getattr(other, column)), column
     for column in one.details.names():
         assert np.array_equal(getattr(one.details, column), getattr(other.details, column)), column
+
+
+def test_of_several_tiles_of_a_rank_rows_say_which_is_meant():
+    """Eight rows in four tiles over two ranks: rank 1 has rows 2 to 4 and 6 to 8."""
+    build = builder(2, X=(8, 8, "cyclic:2x8:2x1", "input"))
+    assert build.own("X", 1, Interval(6, 8)).rows == Interval(6, 8)
+    with pytest.raises(ScheduleError, match="tiles"):
+        build.own("X", 1)
+
+
+def test_slices_are_the_same_where_buffer_and_ranges_all_are():
+    spans = np.array([[0, 2, 0, 4], [0, 2, 0, 4], [0, 2, 0, 4]])
+    one = Slices(*(np.zeros(3, dtype=np.int64) for _ in range(3)), spans)
+    other = Slices(np.array([0, 0, 1]), one.rank, one.tensor, spans + np.array([[0], [1], [0]]))
+    shifted = Slices(
+        one.buffer, one.rank, one.tensor, spans + np.array([[0, 0, 0, 0], [0, 1, 0, 0], [0, 0, 1, 0]])
+    )
+    assert one.same(other).tolist() == [True, False, False]
+    assert one.same(shifted).tolist() == [True, False, False]
+
+
+def test_a_collective_within_another_waits_as_long_as_the_longer_of_both():
+    build = builder(2, X=(2, 4, WHOLE, "input"), Y=(2, 4, WHOLE, "output"))
+    with build.collective(1e-6), build.collective(5e-6):
+        build.get(build.own("X", 1), build.own("Y", 0))
+    schedule = build.schedule()
+    assert set(schedule.seconds[schedule.kind == LOCAL].tolist()) == {5e-6}
+
+
+@pytest.mark.parametrize("sides", [(4, 8), (3, 8), (5, 8), (3, 2), (1, 8)])
+def test_many_slices_are_cut_as_a_single_one(sides):
+    build = builder(1, X=(*sides, "row", "input"))
+    one = build.own("X", 0)
+    many = Slices(*(np.array([x]) for x in one[:3]), np.array([[*one.rows, *one.cols]]))
+    for number in range(2):
+        at = np.array([number])
+        part = parted(one, number, 2)
+        assert many.parts(at, at, 2).spans.tolist() == [[*part.rows, *part.cols]]
