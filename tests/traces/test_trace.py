@@ -15,6 +15,9 @@ from made_traces import gelu_of_a_product, slower, two_ranks
 from strategies import problems, stationaries
 
 import umm
+from umm.layouts.layout import Layout
+from umm.program import Chain, Multiply
+from umm.program.tensors import Tensor
 from umm.schedules.table.details import BROADCAST, GEMM, KINDS, REDUCE
 from umm.traces.bottleneck import below_peak, bottleneck, critical_path, path_times, waits_for, work_of
 from umm.traces.perfetto import touched_words
@@ -89,6 +92,37 @@ def test_the_time_of_each_rank_goes_somewhere():
 def test_overlap_is_the_mean_over_ranks_of_hidden_transfer_time():
     """r0 hides 2 s of a 4 s get behind its gemm, r1 hides nothing: (50 % + 0 %) / 2."""
     assert two_ranks().breakdown().overlapped == 0.25
+
+
+def test_weights_of_few_bits_move_fewer_bytes_and_the_others_of_a_chain_do_not():
+    """X·W by int4, then by bfloat16: three times 64 x 64 elements of two bytes, and W of half a byte."""
+    few, plain = (
+        Tensor(name, Layout.parse("row", (64, 64), 1), "bfloat16", "input", stored=stored)
+        for name, stored in (("W", "int4"), ("V", ""))
+    )
+    others = [Tensor(x, few.layout, "bfloat16", role) for x, role in (("X", "input"), ("Y", "output"))]
+    middle = Tensor("H", few.layout, "bfloat16", "work")
+    statements = (Multiply("H", "X", "W"), Multiply("Y", "H", "V"))
+    chain = Chain("few", (few, plain, middle, *others), statements, 1)
+    work = work_of(umm.schedule(chain, "h100-8"), np.arange(2))
+    assert work.nbytes[1] == 3 * 2 * 64 * 64
+    assert 4 * 64 * 64 < work.nbytes[0] < 5 * 64 * 64
+
+
+def test_nothing_is_at_a_peak_that_is_unknown():
+    problem = umm.Problem(m=64, n=64, k=64, ranks=1)
+    work = work_of(replace(umm.schedule(problem, "h100-8"), peak=0.0), np.array([0]))
+    assert (work.peak, work.rate) == (0.0, 0.0)
+
+
+def test_ranks_that_transfer_nothing_have_no_share_of_the_overlap():
+    parts = replace(two_ranks().breakdown(), in_flight=np.array([4.0, 0.0]), hidden=np.array([3.0, 0.0]))
+    assert parts.overlapped == 0.75
+
+
+def test_a_multiply_repeats_no_work():
+    problem = umm.Problem(m=2048, n=2048, k=2048, a="row", b="col", c="row", dtype="bfloat16", ranks=4)
+    assert below_peak(umm.run(umm.schedule(problem, "h100-8")))["repeated work"] == 0
 
 
 def test_the_critical_path_leads_back_from_the_last_finish():
