@@ -39,6 +39,9 @@ def test_perfetto_has_a_process_per_rank_and_a_thread_per_lane_used(tmp_path):
     assert (get.track_event.name, get.timestamp, ends[1].timestamp) == ("get A(0,0)", 0, 2_000_000_000)
     notes = {n.name: getattr(n, n.WhichOneof("value")) for n in get.track_event.debug_annotations}
     assert notes == {"op": 0, "peer": 0, "nbytes": 16, "a_tile": "0,0"}
+    peers = [[n.int_value for n in x.track_event.debug_annotations if n.name == "peer"] for x in begins]
+    frame = two_ranks().to_frame()
+    assert peers == [[x] if x >= 0 else [] for x in frame.peer[frame.kind != "barrier"]]
 
 
 def test_perfetto_names_the_tiles_of_a_chain(tmp_path):
