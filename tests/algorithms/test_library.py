@@ -20,7 +20,7 @@ from umm.machines.settings import with_settings
 from umm.measure import measure
 from umm.plans.collectives.closed_forms import closed_form
 from umm.plans.collectives.collective import able, lowered
-from umm.plans.collectives.library import KERNELS, choose
+from umm.plans.collectives.library import KERNELS, choose, least
 from umm.plans.collectives.program import Collective
 from umm.plans.collectives.replicas import summed
 from umm.schedules.races import races
@@ -541,3 +541,21 @@ def test_a_collective_with_a_root_takes_what_the_library_does(name, what):
         took = umm.run(umm.collective(what, nbytes=nbytes, machine=one)).makespan_s
         assert took == pytest.approx(choose(one, what, tuple(range(8)), 8, nbytes).seconds, rel=0.12)
         assert umm.run(umm.collective(what, nbytes=nbytes, machine=two)).makespan_s > 0.95 * took
+
+
+def test_pairs_between_nodes_exchange_at_once_and_rings_of_one_rank_a_node_in_one_chunk():
+    machine = umm.machine("dgx-h100x4")
+    for what, ranks in (("all-to-all", range(16)), ("all-gather", range(0, 32, 8))):
+        choice = choose(machine, what, tuple(ranks), 32, 2**28)
+        assert choice.chunks == 1
+        assert choice.wait_s > 1e-4
+
+
+@pytest.mark.parametrize("what", ["all-reduce", "reduce-scatter", "reduce"])
+@pytest.mark.parametrize("name", ["h100-8", "mi355x-8", "b200-8"])
+def test_no_size_is_charged_less_or_starts_sooner_than_bounds_take(name, what):
+    machine = umm.machine(name)
+    charge, wait_s = least(machine, what, range(8), 8)
+    choices = [choose(machine, what, tuple(range(8)), 8, 2**x) for x in range(10, 33, 2)]
+    assert charge <= min(x.charge for x in choices) * (1 + 1e-9)
+    assert wait_s <= min(x.wait_s for x in choices) + 1e-12
