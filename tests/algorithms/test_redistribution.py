@@ -16,6 +16,7 @@ from umm import Layout
 from umm.errors import LayoutError, ScheduleError
 from umm.machines.settings import with_settings
 from umm.plans.redistribution import relays
+from umm.plans.redistribution.fastest import move
 from umm.plans.redistribution.ways import program, ways_of
 from umm.schedules.races import races
 from umm.schedules.rules.invariants import check
@@ -244,3 +245,10 @@ def test_processes_redistribute(before, after, way):
     x, y = parsed(before, after, size=13, ranks=4)
     schedule = umm.redistribute(x, y, machine=MACHINE, dtype="float64", way=way)
     assert_exact(schedule, executor="mpi", orders=({},))
+
+
+def test_of_two_replicas_one_that_is_incomplete_gives_nothing():
+    """A sum that ends in replica 0 alone is brought from it alone, which takes longer than from both."""
+    x, y = (Layout.parse(text, (4096, 4096), ranks=8) for text in ("row@2", "row@8"))
+    machine = umm.machine("h100-8")
+    assert move(x, y, machine, "float32", "reduce").seconds > 1.5 * move(x, y, machine, "float32").seconds

@@ -119,3 +119,8 @@ def test_what_becomes_of_c_is_an_axis_where_c_is_replicated():
 def test_a_space_that_cannot_be_says_why(choices, error, line):
     with pytest.raises(error, match=line):
         Space(**MLP1, **choices).points()
+
+
+def test_a_search_looks_at_all_grids_unless_told():
+    assert Space(m=64, n=64, k=64).searched.grids == "all"
+    assert Space(m=64, n=64, k=64, grids="square").searched.grids == "square"
