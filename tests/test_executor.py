@@ -71,7 +71,7 @@ def test_an_entry_point_that_its_module_does_not_have_is_refused_in_a_line():
 
 def test_installed_packages_are_looked_through_once(schedule, monkeypatch):
     umm.run(schedule)
-    monkeypatch.setattr("umm.plugins.entry_points", lambda **_: pytest.fail("a second look"))
+    monkeypatch.setattr("umm.plugins._read_plugins", lambda: pytest.fail("a second look"))
     umm.run(schedule)
     assert "sloth" in executor_names()
 

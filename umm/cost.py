@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 from functools import lru_cache, partial
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -17,7 +17,9 @@ from umm.machines.experts import FORMATS, experts_of, format_of, load_of, rows_o
 from umm.machines.kernels import Kernels
 from umm.machines.prefill import Prompts, causal, prefill_of
 from umm.machines.serving_tables import format_text
-from umm.program.functions.attention import Heads
+
+if TYPE_CHECKING:
+    from umm.program.functions.attention import Heads
 
 # Of what calibration's multiplies add to: every third adds to the tile of the one before.
 LOADED_OF_C = 2.0 / 3.0
@@ -196,7 +198,7 @@ def _by_kernels(
 def attention_seconds(
     machine: Machine,
     dtype: str,
-    heads: Heads,
+    heads: "Heads",
     rows: Interval,
     count: int,
     keys: Interval,
@@ -239,7 +241,7 @@ def attention_seconds(
 
 @lru_cache(maxsize=2**16)
 def _engine_attention(
-    machine: Machine, dtype: str, heads: Heads, rows: Interval, count: int, keys: Interval, written: bool,
+    machine: Machine, dtype: str, heads: "Heads", rows: Interval, count: int, keys: Interval, written: bool,
     cached: str,
 ) -> float | None:  # fmt: skip
     """Return the seconds of an engine's kernel of prompts; None if it has none of this type."""
@@ -264,7 +266,7 @@ def _engine_attention(
 
 @lru_cache(maxsize=2**14)
 def _engine_tokens(
-    machine: Machine, heads: Heads, rows: Interval, count: int, keys: Interval, cached: str
+    machine: Machine, heads: "Heads", rows: Interval, count: int, keys: Interval, cached: str
 ) -> float | None:
     """Return the seconds of an engine's kernel of a token of each sequence; None without one."""
     seen, latent = heads.pairs(rows, keys) / rows.size, heads.alike
@@ -464,7 +466,7 @@ def exchange_seconds(
 
 @lru_cache(maxsize=2**16)
 def _attention_alike(
-    machine: Machine, dtype: str, heads: Heads, rows: Interval, count: int, keys: Interval, backward: bool,
+    machine: Machine, dtype: str, heads: "Heads", rows: Interval, count: int, keys: Interval, backward: bool,
     cached: str,
 ) -> tuple[float, float]:  # fmt: skip
     """Return the seconds of arithmetic and of memory traffic of a kernel; many ranks have the same one."""

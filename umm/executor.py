@@ -4,7 +4,6 @@ import inspect
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
-from importlib.metadata import EntryPoint
 from pathlib import Path
 from typing import Any, Protocol, cast, get_args, runtime_checkable
 
@@ -13,7 +12,7 @@ from numpy.typing import NDArray
 from umm.arrays import Floats
 from umm.errors import ExecutorUnavailableError, InputError, expect
 from umm.files import shown
-from umm.plugins import loaded, plugin, plugins
+from umm.plugins import EntryPoint, loaded, plugin, plugins
 from umm.schedules.schedule import Schedule
 from umm.traces.trace import Trace
 from umm.traces.traffic import Times
@@ -260,9 +259,10 @@ def _made(name: str, options: dict[str, Any]) -> Executor:
 
 def _install_line(entry: EntryPoint, error: ModuleNotFoundError) -> str:
     """Return the pip command that brings the missing module: the extra of the executor's name, if any."""
-    extras = entry.dist.metadata.get_all("Provides-Extra") or [] if entry.dist else []
-    if entry.dist and entry.name in extras:
-        return f"pip install '{entry.dist.name}[{entry.name}]'"
+    from importlib.metadata import metadata
+
+    if entry.name in (metadata(entry.package).get_all("Provides-Extra") or []):
+        return f"pip install '{entry.package}[{entry.name}]'"
     return f"pip install {error.name}"
 
 

@@ -1,12 +1,36 @@
 """Plug-ins of installed packages, by the entry-point group in which a package offers them."""
 
+import os
 import sys
 from collections.abc import Mapping
-from functools import lru_cache
-from importlib.metadata import EntryPoint, entry_points
-from typing import Any
+from contextlib import suppress
+from functools import lru_cache, reduce
+from importlib import import_module
+from typing import Any, NamedTuple
 
 from umm.errors import ExecutorUnavailableError
+from umm.kept import kept
+
+
+class EntryPoint(NamedTuple):
+    """What a package offers under a name.
+
+    Attributes:
+        name: Under which it is offered.
+        group: What it is.
+        value: Where it is, as ``module:object``.
+        package: That offers it.
+    """
+
+    name: str
+    group: str
+    value: str
+    package: str
+
+    def load(self) -> Any:
+        """Return the object, or the module that has no object."""
+        module, _, names = self.value.partition(":")
+        return reduce(getattr, filter(None, names.split(".")), import_module(module))
 
 
 def plugins(group: str) -> Mapping[str, EntryPoint]:
@@ -34,18 +58,33 @@ def loaded(entry: EntryPoint) -> Any:
     except ModuleNotFoundError:
         raise
     except (ImportError, AttributeError) as error:
-        package = entry.dist.name if entry.dist else entry.module
         raise ExecutorUnavailableError(
-            f"{entry.name} of {entry.group} cannot be loaded ({error}); install {package} again"
+            f"{entry.name} of {entry.group} cannot be loaded ({error}); install {entry.package} again"
         ) from None
 
 
 @lru_cache(maxsize=16)
 def _plugins(group: str, path: tuple[str, ...]) -> dict[str, EntryPoint]:
-    return {entry.name: entry for entry in _all_plugins(path).select(group=group)}
+    return {entry.name: entry for entry in _all_plugins(path) if entry.group == group}
 
 
 @lru_cache(maxsize=4)
-def _all_plugins(path: tuple[str, ...]) -> Any:  # of another type in Python 3.11
+def _all_plugins(path: tuple[str, ...]) -> list[EntryPoint]:
+    times: dict[str, int] = {}
+    for folder in path:
+        with suppress(OSError):  # a package that is installed changes its folder
+            times[folder] = os.stat(folder or ".").st_mtime_ns
+    return kept("plugins", times, _read_plugins)
+
+
+def _read_plugins() -> list[EntryPoint]:
     # Reads a file of each installed package, which takes longer than to lower and simulate a hundred points.
-    return entry_points()
+    from importlib.metadata import entry_points
+
+    every = entry_points()
+    return [
+        EntryPoint(x.name, group, x.value.partition("[")[0].strip(), x.dist.name if x.dist else x.module)
+        for group in sorted(every.groups)
+        if group.startswith("umm.")
+        for x in every.select(group=group)
+    ]

@@ -25,8 +25,8 @@ def start() -> None:
     # No model here has a plug-in of pydantic's, which looks for them in a file of each installed package.
     os.environ.setdefault("PYDANTIC_DISABLE_PLUGINS", "__all__")
     atexit.register(gc.freeze)
+    from umm import kept
     from umm.cli.main import main
-    from umm.host import kept
 
     kept.allow()
     main()

@@ -5,7 +5,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from pydantic import ValidationError
 
 from umm.dtypes import FLOAT8, PRICED, element_bytes
 from umm.errors import MachineError
@@ -16,7 +15,6 @@ from umm.machines.fabric import Ends, Fabric
 from umm.machines.kernels import kernels_of
 from umm.machines.load import load_of
 from umm.machines.machine import Machine, content_sha
-from umm.machines.mistakes import explained
 from umm.machines.unequal import set_apart
 from umm.units import parse_bandwidth, parse_bytes
 
@@ -30,9 +28,13 @@ def build(
         name: Of the machine.
         choices: The engines to choose from, checked before; those of the content if None.
     """
+    from pydantic import ValidationError
+
     try:
         file = doc.MachineFile.model_validate(content)
     except ValidationError as error:
+        from umm.machines.mistakes import explained
+
         raise MachineError(f"{path.name}: {explained(error)}") from None
     document = {key: item for key, item in content.items() if key not in CHOICES}
     devices = file.devices

@@ -9,11 +9,11 @@ from itertools import product
 from typing import TYPE_CHECKING, Annotated, Any, Literal, Union
 
 import numpy as np
-from pydantic import Field
 
 from umm.arrays import Ints
 from umm.errors import MachineError
 from umm.machines import fabrics
+from umm.machines.declaring import Field
 from umm.machines.fabric import Ends, Fabric
 from umm.machines.kind import Kind, LinkNumbers, expect_links
 from umm.machines.quantities import Count, Name, Number, Table, noted

@@ -2,10 +2,9 @@
 
 from typing import TYPE_CHECKING, Annotated, Any, Literal, Union
 
-from pydantic import Field, field_validator, model_validator
-
 from umm.machines.cluster import ClusterFabric, Network, flat_kinds
 from umm.machines.curves import Efficiency
+from umm.machines.declaring import Field, field_validator, model_validator
 from umm.machines.decode import Decode
 from umm.machines.engines import Chosen, Engine, VersionedLibrary
 from umm.machines.exchange import Exchange

@@ -6,9 +6,9 @@ from typing import Annotated, Any
 
 import numpy as np
 import numpy.typing as npt
-from pydantic import Field, field_validator, model_validator
 
 from umm.arrays import Floats
+from umm.machines.declaring import Field, field_validator, model_validator
 from umm.machines.kernels import KernelNumbers, Kernels
 from umm.machines.quantities import (
     MAX_COUNT,

@@ -5,9 +5,9 @@ from typing import Annotated, NamedTuple, Self
 
 import numpy as np
 import numpy.typing as npt
-from pydantic import Field, model_validator
 
 from umm.arrays import Bools, Floats
+from umm.machines.declaring import Field, model_validator
 from umm.machines.prefill import HALF, Count, Norm, Part, Times, at_head, nearest, normed, whole_waves
 from umm.machines.quantities import Bytes, BytesPerSecond, Name, Rated, ShareOfPeak, Sourced, Time, increasing
 

@@ -8,10 +8,9 @@ chosen takes the place of the file's own; all that it does not state stays.
 from collections.abc import Mapping
 from typing import Any
 
-from pydantic import Field
-
 from umm.errors import MachineError, did_you_mean
 from umm.machines.curves import Efficiency
+from umm.machines.declaring import Field
 from umm.machines.decode import Decode
 from umm.machines.exchange import Exchange
 from umm.machines.experts import Experts

@@ -5,9 +5,9 @@ from typing import Annotated, Literal
 
 import numpy as np
 import numpy.typing as npt
-from pydantic import Field
 
 from umm.arrays import Floats
+from umm.machines.declaring import Field
 from umm.machines.library import BLEND
 from umm.machines.prefill import Count
 from umm.machines.quantities import BytesPerSecond, Sourced, Time

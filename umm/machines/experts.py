@@ -6,10 +6,10 @@ from typing import Annotated, Literal, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
-from pydantic import Field
 
 from umm.arrays import Floats
 from umm.dtypes import expanded, has_blocks, rated
+from umm.machines.declaring import Field
 from umm.machines.prefill import HALF, Count, Norm, Part, normed, whole_waves
 from umm.machines.quantities import Bytes, BytesPerSecond, Multiplied, ShareOfPeak, Sourced, Time
 

@@ -2,6 +2,7 @@
 
 import difflib
 import functools
+import hashlib
 import os
 from collections.abc import Mapping
 from dataclasses import replace
@@ -11,7 +12,8 @@ from typing import Any
 import platformdirs
 
 from umm.errors import InputError, MachineError, expect
-from umm.files import read_toml, shown
+from umm.files import MOST_TEXT, read_bytes, read_toml, shown
+from umm.kept import kept
 from umm.machines.machine import Machine
 from umm.quoting.terminal import in_lines, visible
 
@@ -172,8 +174,17 @@ def _found(name_or_path: str | Path) -> Machine:
     stats = [path.stat(), *(table.stat() for table in _beside(path) if _is_file(table))]
     key = (path, tuple((stat.st_mtime_ns, stat.st_size) for stat in stats))
     if key not in _read:
-        _read[key] = _load(path)
+        _read[key] = kept("machine", _written(path), lambda: _load(path))
     return _kept(_read[key])
+
+
+def _written(path: Path) -> tuple[str, ...] | None:
+    """Return where a machine file is, and hashes of it and its tables; None if one cannot be read."""
+    try:
+        files = [read_bytes(x, MOST_TEXT) for x in (path, *_beside(path)) if _is_file(x)]
+    except InputError:
+        return None
+    return str(path), *(hashlib.sha256(x).hexdigest() for x in files)
 
 
 def _load(path: Path) -> Machine:

@@ -4,9 +4,9 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import numpy as np
 import numpy.typing as npt
-from pydantic import Field, model_validator
 
 from umm.interval import Interval
+from umm.machines.declaring import Field, model_validator
 from umm.machines.quantities import BytesPerSecond, Rated, Sourced, Time, increasing
 
 if TYPE_CHECKING:

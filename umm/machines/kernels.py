@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING, Annotated, Any, Self
 
 import numpy as np
 import numpy.typing as npt
-from pydantic import BeforeValidator, Field, model_validator
 
 from umm.arrays import Bools, Floats, Ints
 from umm.errors import MachineError
 from umm.files import shown
+from umm.machines.declaring import BeforeValidator, Field, model_validator
 from umm.machines.quantities import (
     Bytes,
     BytesPerSecond,

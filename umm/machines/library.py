@@ -10,8 +10,7 @@ from collections.abc import Mapping
 from math import expm1, inf, log1p, log2
 from typing import Annotated, Literal
 
-from pydantic import Field, model_validator
-
+from umm.machines.declaring import Field, model_validator
 from umm.machines.quantities import Bandwidth, Count, Name, Number, Seconds, Share, Size, Table
 
 BLEND = 3.0  # How two limits of a rate meet: the sum of the −3rd powers. Between them neither alone binds.

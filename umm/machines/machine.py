@@ -10,12 +10,12 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
-from pydantic import BaseModel
 
 from umm.arrays import Floats, Ints
 from umm.dtypes import BLOCK, COMPLEX, expanded, factors, has_blocks, rated, weight_bytes
 from umm.errors import MachineError
 from umm.machines.curves import EfficiencyTable, Means, MessageSizes, effective_bytes
+from umm.machines.declaring import BaseModel
 from umm.machines.decode import Decode
 from umm.machines.exchange import Exchange
 from umm.machines.experts import Experts

@@ -11,9 +11,10 @@ from umm.dtypes import DTYPES
 from umm.errors import MachineError, did_you_mean
 from umm.files import shown
 from umm.machines.content import MachineFile, kinds
+from umm.machines.declaring import model_of
 from umm.machines.fabric import Ends
 from umm.machines.kind import Kind
-from umm.machines.quantities import Number
+from umm.machines.quantities import Number, Table
 
 MAX_LINES = 100  # mistakes of a file that are explained; a file of 250,000 unknown keys has as many
 MOST_ROUNDS = 8
@@ -88,7 +89,7 @@ def _line(mistake: Any) -> str:
             return f'{".".join(parts[:-1])} has no source; say where the number comes from: source = "…"'
         case "missing":
             return f"{key} is missing"
-        case "model_type" if issubclass(_model(mistake["loc"]), Number):
+        case "model_type" if issubclass(_model(mistake["loc"]), model_of(Number)):
             return f'{key} has no source; write it like {{ value = …, source = "…" }}'
         case "union_tag_invalid" | "union_tag_not_found":
             names = ", ".join(name for kind in kinds() for name in _names(kind))
@@ -153,7 +154,7 @@ def _number(loc: tuple[int | str, ...]) -> tuple[int | str, ...] | None:
     """Return where the number of a location is, in a table by its name; None if nowhere."""
     for n in range(1, len(loc) + 1):
         model = _model(loc[:n])
-        if issubclass(model, Number):
+        if issubclass(model, model_of(Number)):
             by_name = len(loc) > n and loc[n] not in model.model_fields
             return loc[: n + by_name]
     return None
@@ -177,9 +178,11 @@ def _model(loc: tuple[int | str, ...]) -> type[BaseModel]:
 
 
 def _walk(loc: tuple[int | str, ...], last: bool = False) -> tuple[type[BaseModel], list[str]]:
-    """Return the table a location's last key belongs to, and the keys as the file writes them."""
-    # pydantic puts the tag of the chosen fabric into the location; the file has no such key.
-    table: type[BaseModel] = MachineFile
+    """Return the table a location's last key belongs to, and the keys as the file writes them.
+
+    pydantic puts the tag of the chosen fabric into the location; the file has no such key.
+    """
+    table: type[BaseModel] = model_of(MachineFile)
     parts: list[str] = []
     for position, part in enumerate(loc):
         if isinstance(part, int):
@@ -187,7 +190,7 @@ def _walk(loc: tuple[int | str, ...], last: bool = False) -> tuple[type[BaseMode
             continue
         fields = {info.alias or name: info for name, info in table.model_fields.items()}
         if parts == ["fabric"] and position == 1:
-            table = next(kind for kind in kinds() if part in _names(kind))
+            table = next(model_of(kind) for kind in kinds() if part in _names(kind))
             continue
         parts.append(part)
         if part in fields and (last or position < len(loc) - 1):
@@ -197,8 +200,8 @@ def _walk(loc: tuple[int | str, ...], last: bool = False) -> tuple[type[BaseMode
 
 def _inner(annotation: Any) -> type[BaseModel] | None:
     """Return the model inside an optional, a list or a dict."""
-    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
-        return annotation
+    if isinstance(annotation, type) and issubclass(annotation, BaseModel | Table):
+        return annotation if issubclass(annotation, BaseModel) else model_of(annotation)
     for inner in get_args(annotation):
         model = _inner(inner)
         if model is not None:

@@ -5,9 +5,9 @@ from typing import Annotated, NamedTuple, Protocol, Self, TypeVar
 
 import numpy as np
 import numpy.typing as npt
-from pydantic import Field, model_validator
 
 from umm.arrays import Floats
+from umm.machines.declaring import Field, model_validator
 from umm.machines.quantities import BytesPerSecond, Name, Rated, ShareOfPeak, Sourced, Time, increasing
 
 HALF = 2  # bytes of an element of queries, results, and of keys and values before they are cached

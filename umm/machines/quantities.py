@@ -6,18 +6,8 @@ from functools import lru_cache
 from itertools import pairwise
 from typing import Annotated, Any, ClassVar, Literal, NamedTuple, Self
 
-from pydantic import (
-    BaseModel,
-    BeforeValidator,
-    ConfigDict,
-    Field,
-    ValidationError,
-    create_model,
-    field_validator,
-    model_validator,
-)
-
 from umm.files import shown
+from umm.machines.declaring import BaseModel, BeforeValidator, Field, field_validator, model_validator
 from umm.numbers import real_in, whole_in
 from umm.units import parse_bandwidth, parse_bytes, parse_rate, parse_seconds
 
@@ -43,7 +33,13 @@ Ends = Annotated[list[Any] | None, Field(min_length=2, max_length=2)]
 class Table(BaseModel):
     """A table of the file: unknown keys are errors, and no value is taken for one of another type."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True, strict=True, allow_inf_nan=False, defer_build=True)
+    model_config: ClassVar[Any] = {
+        "extra": "forbid",
+        "frozen": True,
+        "strict": True,
+        "allow_inf_nan": False,
+        "defer_build": True,
+    }
 
 
 class Sourced(Table):
@@ -80,6 +76,8 @@ class Number(Sourced):
             return self
         if self.uncertainty is not None:
             raise ValueError("uncertainty and range say the same thing; keep one")
+        from pydantic import ValidationError
+
         try:
             for end in self.range:
                 type(self).model_validate({"value": end, "source": self.source})
@@ -287,12 +285,10 @@ def table_of(name: str, base: type[Table], numbers: type, partial: bool = False)
     Args:
         partial: Whether the table need not have what has no default, for another one may state it.
     """
-    keys: dict[str, Any] = {
-        x.key: (
-            (x.quantity, Field(description=x.note))
-            if x.default is MISSING and not partial
-            else (x.quantity | None, Field(default=None, description=x.note))
-        )
-        for x in declared(numbers)
-    }
-    return create_model(name, __base__=base, __module__=base.__module__, **keys)
+    hints: dict[str, Any] = {}
+    keys: dict[str, Any] = {"__module__": base.__module__, "__annotations__": hints}
+    for x in declared(numbers):
+        needed = x.default is MISSING and not partial
+        hints[x.key] = x.quantity if needed else x.quantity | None
+        keys[x.key] = noted(x.note) if needed else noted(x.note, None)
+    return type(base)(name, (base,), keys)

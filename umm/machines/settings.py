@@ -9,8 +9,6 @@ from dataclasses import replace
 from typing import Any, NamedTuple
 
 from umm.errors import InputError, MachineError, did_you_mean
-from umm.machines.build import build
-from umm.machines.cluster import clustered, with_fewer
 from umm.machines.engines import CHOICES, SERVING, with_engine
 from umm.machines.kernels import Kernels
 from umm.machines.machine import Machine
@@ -99,6 +97,9 @@ def with_settings(machine: Machine, settings: Mapping[str, str]) -> Machine:
     >>> half.name, float(half.link_bandwidth[0])
     ('h100-8 fabric.bandwidth=x0.5', 187000000000.0)
     """
+    from umm.machines.build import build
+    from umm.machines.cluster import clustered, with_fewer
+
     document = {**machine.document, **machine.choices}
     if KERNELS in settings:
         graphs = _yes(settings.get(GRAPHS, "yes"))

@@ -13,7 +13,7 @@ from umm.cli.flags.framework import OfFrameworkLayers
 from umm.cli.flags.options import WRITE, Answering, FromFile, Noisy, Paged
 from umm.cli.flags.scaling import Scaled, compare_scales, show_scales
 from umm.errors import InputError
-from umm.host.kept import kept
+from umm.kept import kept
 from umm.plans.multiply.policies import DIRECT
 from umm.program.problem import Problem
 
@@ -76,9 +76,6 @@ class Simulate(OfFrameworkLayers, Scaled, ToSchedule, Noisy, FromFile, Paged, An
 
     def advise_panels(self) -> None:
         """Say before a simulation of PDGEMM's operands, which may be long, how pgemm would move them."""
-        from umm.algorithms.scheduling import UNIVERSAL
-        from umm.algorithms.summa import block_cyclic
-
         if (
             self.saved
             or self.chain
@@ -86,6 +83,9 @@ class Simulate(OfFrameworkLayers, Scaled, ToSchedule, Noisy, FromFile, Paged, An
             or self.how["movement"] not in ("auto", "flat")
         ):
             return
+        from umm.algorithms.scheduling import UNIVERSAL
+        from umm.algorithms.summa import block_cyclic
+
         if self.algorithm == UNIVERSAL and block_cyclic(self.problem):
             self.output.note(
                 "blocks move one by one; --movement panels simulates pgemm, which joins those of an owner"

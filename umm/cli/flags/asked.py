@@ -12,7 +12,6 @@ from umm.cli.flags.options import OfProblem
 from umm.cli.flags.schedule import SCHEDULE, Scheduled
 from umm.errors import InputError
 from umm.machines import Machine
-from umm.plans.movement.choice import LIBRARY
 from umm.program.chain import Chain
 from umm.program.problem import Problem
 from umm.schedules.schedule import Schedule
@@ -36,7 +35,8 @@ class Request:
         schedule = build(self.problem, machine, **(self.choices | choices))
         if not self.by_library:
             return schedule
-        from umm.plans.movement.remarks import REMARK, without_library
+        from umm.plans.movement.remarks import without_library
+        from umm.plans.multiply.options import REMARK
 
         remark = without_library(schedule, machine)
         return replace(schedule, options={**schedule.options, REMARK: remark}) if remark else schedule
@@ -68,7 +68,7 @@ class ToSchedule(LaidOut, Scheduled, heading="Schedule"):
         problem = self.problem if chain is None else chain
         if scale is not None and chain is None:
             problem = self.problem.at_scale(float(scale))
-        return Request(problem, machine, choices, self.how["movement"] == LIBRARY)
+        return Request(problem, machine, choices, self.how["movement"] == "library")
 
     def saved_or_asked(
         self, path: Path | None, scale: Fraction | None = None

@@ -12,12 +12,10 @@ from rich.table import Table
 from rich.text import Text
 
 from umm.algorithms.scheduling import choices_in_words
-from umm.algorithms.summa import block_cyclic
 from umm.cli.printed.output import Output
 from umm.errors import InfeasibleError, MachineError
 from umm.machines.files import last_named
-from umm.plans.movement.remarks import REMARK
-from umm.plans.multiply.options import LAYOUTS, MOVEMENTS
+from umm.plans.multiply.options import LAYOUTS, MOVEMENTS, REMARK
 from umm.program.chain import Chain
 from umm.program.problem import MATRICES, Problem
 from umm.schedules.schedule import Schedule
@@ -241,6 +239,8 @@ def print_verdict(console: Console, trace: Trace, beside: "Beside", reasons: str
     table = facts()
     table.add_row("verdict", Text(beside.verdict(trace), style="bold"))
     if beside.left_out:
+        from umm.algorithms.summa import block_cyclic
+
         program = trace.schedule.program
         by_blocks = isinstance(program, Problem) and block_cyclic(program)
         gives = f"'umm {'peers' if by_blocks else 'search'}' with these sizes, ranks and machine gives it"

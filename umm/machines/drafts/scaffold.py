@@ -6,13 +6,13 @@ from collections.abc import Mapping
 from typing import Any
 
 import tomlkit
-from pydantic import BaseModel
 from tomlkit.items import AoT, InlineTable, Table
 
 from umm.errors import MachineError
 from umm.machines.cluster import joined
 from umm.machines.content import Devices, MachineFile, kinds
 from umm.machines.curves import Efficiency
+from umm.machines.declaring import BaseModel
 from umm.machines.engines import SERVING
 from umm.machines.load import LoadTable
 from umm.machines.machine import Machine

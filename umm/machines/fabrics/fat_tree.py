@@ -4,8 +4,7 @@ import math
 from collections.abc import Sequence
 from typing import Annotated, Literal
 
-from pydantic import Field
-
+from umm.machines.declaring import Field
 from umm.machines.fabric import Ends, Fabric
 from umm.machines.kind import Kind, LinkNumbers, expect_devices
 from umm.machines.quantities import Count, noted

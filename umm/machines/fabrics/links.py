@@ -6,10 +6,10 @@ from itertools import pairwise, permutations
 from typing import Annotated, Literal
 
 import numpy as np
-from pydantic import Field, model_validator
 
 from umm.arrays import rows_of_groups
 from umm.errors import MachineError, did_you_mean
+from umm.machines.declaring import Field, model_validator
 from umm.machines.fabric import Ends, Fabric
 from umm.machines.kind import Kind, LinkNumbers, expect_links
 from umm.machines.quantities import Name, Table, noted, twice

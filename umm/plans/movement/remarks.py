@@ -8,8 +8,8 @@ from umm.plans.collectives.library import LIBRARY
 from umm.plans.movement.choice import has_library
 from umm.schedules.schedule import Schedule
 
-REMARK = "not_by_library"  # the option of a schedule that has the remark
-MAX_NAMED = 6  # names in a remark
+MAX_NAMED = 6
+"""Names in a remark."""
 
 
 def without_library(schedule: Schedule, machine: Machine) -> str:

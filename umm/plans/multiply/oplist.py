@@ -7,7 +7,6 @@ and one of k, so the whole list is three columns of segment numbers.
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache, cached_property, lru_cache
-from logging import getLogger
 from typing import NamedTuple
 
 import numpy as np
@@ -222,6 +221,8 @@ def _check_count(total: int) -> None:
 @cache
 def _note(total: int) -> None:
     """Warn of many ops: with a tile for each rank they grow with the square of the ranks."""
+    from logging import getLogger
+
     getLogger("umm").warning(
         f"note: these layouts take {total:,} local multiplies, whose actions need some "
         f"{format_bytes(total * BYTES_OF_OP)}; fewer ranks or larger tiles take less"

@@ -54,6 +54,8 @@ def delivers(final: str) -> str:
 
 LAYOUTS = "layouts"
 """Has the layouts asked for, in words, where a schedule has all blocks of a rank as one tile."""
+REMARK = "not_by_library"
+"""Has a remark on tensors that a library of collectives does not move, where it was asked to."""
 PANELS = "panels"
 """The movement of ``umm.multiply`` and ``pgemm``: what a rank reads of another comes as one piece."""
 MOVEMENTS = {

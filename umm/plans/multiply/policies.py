@@ -7,7 +7,6 @@ from typing import Any, Protocol, cast
 from umm.errors import ScheduleError
 from umm.files import shown
 from umm.machines import Machine
-from umm.plans.movement.choice import COLLECTIVES, by_collectives, meant, node_count
 from umm.plans.multiply.direct import direct
 from umm.plans.multiply.options import COMPLETE, COMPLETING, LAYOUTS, PANELS, Options, known
 from umm.plans.option import check_names
@@ -85,7 +84,11 @@ def lowered(problem: Problem, machine: Machine, stationary: str = "auto", **opti
         chosen = _made_out(options)
     if stationary == "auto":
         stationary = largest_matrix(problem)
+    if chosen.one_sided:
+        return find_policy(chosen.policy).lower(problem, machine, stationary, chosen)
     # Movements decide before policies: a policy orders one-sided ops, and these have none, or stage them.
+    from umm.plans.movement.choice import COLLECTIVES, by_collectives, meant, node_count
+
     if chosen.movement == "two-level" and node_count(machine, problem.p) > 1:
         from umm.plans.multiply.two_level import two_level
 

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from functools import cached_property, lru_cache, partial
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -13,7 +13,6 @@ from umm.arrays import Ints, numbered_within, offsets_of
 from umm.dtypes import itemsize
 from umm.layouts.layout import Layout
 from umm.machines import Machine
-from umm.plans.collectives.replicas import Summed, quickest_ending, summed
 from umm.plans.multiply.options import COMPLETE, Options
 from umm.program.problem import MATRICES, Problem
 from umm.schedules.schedule import Schedule
@@ -21,6 +20,9 @@ from umm.schedules.table.buffers import Buffers, first_tiles, joined
 from umm.schedules.table.details import ACCUMULATE, BROADCAST, PUT, REDUCE, Details
 from umm.schedules.table.resources import Platform, platform
 from umm.schedules.table.table import Function
+
+if TYPE_CHECKING:
+    from umm.plans.collectives.replicas import Summed
 
 COLLECTIVES = ("all-reduce", "reduce-scatter")
 """Finals that are collectives."""
@@ -39,6 +41,8 @@ def ended_as(layout: Layout, dtype: str, machine: Machine, options: Options) -> 
     """Return the same, given the layout and the type of C."""
     if options.final != COMPLETE or layout.replicas == 1:
         return options
+    from umm.plans.collectives.replicas import quickest_ending
+
     return replace(options, final=quickest_ending(layout, dtype, machine, options.max_accumulates))
 
 
@@ -123,16 +127,18 @@ def _ending_of(layout: Layout, key: object, dtype: str, machine: Machine, option
     return Ending(options, shared, chosen, (_collective(collective.schedule, shared),))
 
 
-def how_summed(problem: Problem, machine: Machine, options: Options) -> Summed | None:
+def how_summed(problem: Problem, machine: Machine, options: Options) -> "Summed | None":
     """Return the collective that sums the replicas of C; None if it is none, or has none."""
     return how_summed_as(problem.layout("C"), problem.c_dtype, machine, options)
 
 
-def how_summed_as(layout: Layout, dtype: str, machine: Machine, options: Options) -> Summed | None:
+def how_summed_as(layout: Layout, dtype: str, machine: Machine, options: Options) -> "Summed | None":
     """Return the same, given the layout and the type of C."""
     options = ended_as(layout, dtype, machine, options)
     if layout.replicas == 1 or options.final not in COLLECTIVES:
         return None
+    from umm.plans.collectives.replicas import summed
+
     return summed(options.final, layout, dtype, machine, options.max_accumulates)
 
 

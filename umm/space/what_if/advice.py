@@ -5,7 +5,7 @@ from functools import partial
 from typing import Any, NamedTuple
 
 from umm.errors import InfeasibleError
-from umm.host.kept import kept
+from umm.kept import kept
 from umm.machines import Machine
 from umm.plans.movement.choice import LIBRARY
 from umm.plans.multiply.options import known

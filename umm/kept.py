@@ -85,7 +85,7 @@ def _program() -> tuple[Any, ...]:
     """Return what an answer follows from beside its key: Python, and the files of umm."""
     import sys
 
-    packages = Path(__file__).parents[2]
+    packages = Path(__file__).parents[1]
     return sys.version, *(file for name in ("umm", "umm_sim") for file in _files(str(packages / name)))
 
 
