@@ -12,6 +12,33 @@ from inspect import get_annotations
 from types import UnionType
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, Self, Union, cast, get_args, get_origin
 
+
+class Later:
+    """A call of one of pydantic's functions, made once a model is."""
+
+    def __init__(self, name: str, *args: Any, **settings: Any) -> None:
+        self.name, self.args, self.settings = name, args, settings
+        self.function: Callable[..., Any] | None = None
+
+    def __call__(self, function: Callable[..., Any]) -> "Later":
+        """Return the call, as a decorator of a rule."""
+        self.function = function
+        return self
+
+    def made(self) -> Any:
+        """Return what the function returns."""
+        import pydantic
+
+        result = getattr(pydantic, self.name)(*self.args, **self.settings)
+        return result if self.function is None else result(self.function)
+
+    @property
+    def default(self) -> Any:
+        """The default value of a field."""
+        factory = self.settings.get("default_factory")
+        return factory() if factory else self.args[0] if self.args else self.settings.get("default")
+
+
 if TYPE_CHECKING:
     from pydantic import BaseModel as BaseModel
     from pydantic import BeforeValidator as BeforeValidator
@@ -19,31 +46,6 @@ if TYPE_CHECKING:
     from pydantic import field_validator as field_validator
     from pydantic import model_validator as model_validator
 else:
-
-    class Later:
-        """A call of one of pydantic's functions, made once a model is."""
-
-        def __init__(self, name: str, *args: Any, **settings: Any) -> None:
-            self.name, self.args, self.settings = name, args, settings
-            self.function: Callable[..., Any] | None = None
-
-        def __call__(self, function: Callable[..., Any]) -> "Later":
-            """Return the call, as a decorator of a rule."""
-            self.function = function
-            return self
-
-        def made(self) -> Any:
-            """Return what the function returns."""
-            import pydantic
-
-            result = getattr(pydantic, self.name)(*self.args, **self.settings)
-            return result if self.function is None else result(self.function)
-
-        @property
-        def default(self) -> Any:
-            """The default value of a field."""
-            factory = self.settings.get("default_factory")
-            return factory() if factory else self.args[0] if self.args else self.settings.get("default")
 
     def Field(*args: Any, **settings: Any) -> Later:  # noqa: N802, pydantic's name
         """Return the limits, the default or the meaning of a field."""
@@ -65,6 +67,9 @@ else:
         @property
         def model_fields(cls) -> Any:
             return model_of(cls).model_fields
+
+        def __call__(cls, **values: Any) -> Any:
+            return _declared(model_of(cls)(**_modelled(values)))
 
     class BaseModel(metaclass=_Tables):
         """A table whose values were checked."""
@@ -145,7 +150,8 @@ def _real(hint: Any) -> Any:
         return hint.made()
     if isinstance(hint, type) and issubclass(hint, BaseModel):
         return model_of(hint)
-    origin, args = get_origin(hint), get_args(hint)
+    origin: Any = get_origin(hint)
+    args = get_args(hint)
     if origin is Annotated:
         return Annotated[tuple(map(_real, args))]
     if not args or origin in (Literal, ClassVar):
@@ -164,6 +170,15 @@ def _declared(value: Any) -> Any:
     if isinstance(value, list | tuple):
         return type(value)(map(_declared, value))
     return {key: _declared(x) for key, x in value.items()} if isinstance(value, dict) else value
+
+
+def _modelled(value: Any) -> Any:
+    """Return a value with models in place of tables, whose values were checked."""
+    if isinstance(value, BaseModel):
+        return model_of(type(value)).model_construct(**_modelled(vars(value)))
+    if isinstance(value, list | tuple):
+        return type(value)(map(_modelled, value))
+    return {key: _modelled(x) for key, x in value.items()} if isinstance(value, dict) else value
 
 
 def _dumped(value: Any) -> Any:

@@ -291,4 +291,5 @@ def table_of(name: str, base: type[Table], numbers: type, partial: bool = False)
         needed = x.default is MISSING and not partial
         hints[x.key] = x.quantity if needed else x.quantity | None
         keys[x.key] = noted(x.note) if needed else noted(x.note, None)
-    return type(base)(name, (base,), keys)
+    made: Any = type(base)
+    return made(name, (base,), keys)
