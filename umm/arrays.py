@@ -1,11 +1,11 @@
 """Rows in groups of unequal size without loops, functions compiled from C, .npz files of unknown origin."""
 
 import os
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from importlib import import_module
 from math import prod
 from pathlib import Path
-from typing import IO, Any
+from typing import IO, Any, TypeVar
 from zipfile import BadZipFile, ZipFile, ZipInfo
 
 import numpy as np
@@ -87,6 +87,14 @@ class Archive(Mapping[str, NDArray[Any]]):
 Ints = NDArray[np.int64]
 Floats = NDArray[np.float64]
 Bools = NDArray[np.bool_]
+Made = TypeVar("Made")
+
+
+def frozen(kind: type[Made], fields: Mapping[str, Any] | Iterable[tuple[str, Any]]) -> Made:
+    """Return a frozen dataclass with these fields; its own ``__init__`` sets each through a slow call."""
+    result = object.__new__(kind)
+    vars(result).update(fields)
+    return result
 
 
 def in_c(module: str, name: str) -> Callable[..., Any]:

@@ -95,6 +95,8 @@ static void *checked(Play *p, void *memory) {
     return memory;
 }
 
+static void *unset(Play *p, Int count, size_t size) { return checked(p, malloc((size_t)(count > 0 ? count : 1) * size)); }
+
 static void *zeros(Play *p, Int count, size_t size) { return checked(p, calloc((size_t)(count > 0 ? count : 1), size)); }
 
 #define PUSH(p, list, item) do { \
@@ -607,10 +609,10 @@ static void transfer(Play *p, Int action) {
 
 /* successors.py: dependencies turned round, and on each lane every action after the one before it. */
 static void find_successors(Play *p) {
-    Int n = p->count, *last = zeros(p, p->lanes, sizeof(Int)), *place;
+    Int n = p->count, *last = unset(p, p->lanes, sizeof(Int)), *place;
     p->successor_offsets = zeros(p, n + 2, sizeof(Int));
     p->waiting = zeros(p, n, sizeof(Int));
-    p->successors = zeros(p, p->offsets[n] + n, sizeof(Int));
+    p->successors = unset(p, p->offsets[n] + n, sizeof(Int));
     place = p->successor_offsets + 1; /* counted one further on, so that filling moves each to its start */
     for (int pass = 0; pass < 2; pass++) {
         for (Int i = 0; i < n; i++) {
@@ -643,7 +645,7 @@ static void find_engines(Play *p) {
     p->loss = zeros(p, n, sizeof(double));
     p->computes = zeros(p, n, sizeof(int8_t));
     for (Int i = 0; i < p->lanes; i++) if (p->engine_of_lane[i] >= engines) engines = p->engine_of_lane[i] + 1;
-    Int *lane_of_engine = zeros(p, engines, sizeof(Int));
+    Int *lane_of_engine = unset(p, engines, sizeof(Int));
     int apart = 1, parted = 0;
     for (Int i = 0; i < engines; i++) lane_of_engine[i] = NONE;
     for (Int i = 0; i < n; i++) {
@@ -663,9 +665,9 @@ static void find_engines(Play *p) {
     for (Int i = last_work + 1; i < first_loss; i++) if (p->kind[i] == BARRIER) parted = 1;
     if (apart && (last_work == NONE || first_loss == NONE || parted)) return; /* all work takes its seconds */
     p->engines = 1;
-    p->keeps = zeros(p, p->ranks, sizeof(double));
-    p->of_engine = zeros(p, engines, sizeof(Chain));
-    p->of_rank = zeros(p, p->ranks, sizeof(Chain));
+    p->keeps = unset(p, p->ranks, sizeof(double));
+    p->of_engine = unset(p, engines, sizeof(Chain));
+    p->of_rank = unset(p, p->ranks, sizeof(Chain));
     p->taken = zeros(p, p->ranks, sizeof *p->taken);
     for (Int i = 0; i < engines; i++) p->of_engine[i] = (Chain){NONE, NONE, 0};
     for (Int i = 0; i < p->ranks; i++) p->of_rank[i] = (Chain){NONE, NONE, 0}, p->keeps[i] = 1.0;
@@ -692,16 +694,16 @@ static int routes_are_disjoint(Play *p) {
 static void find_fabric(Play *p) {
     p->disjoint = routes_are_disjoint(p);
     if (p->disjoint) {
-        p->pairs = zeros(p, p->routes, sizeof(Pair));
-        p->joins = zeros(p, p->count, sizeof(double));
-        p->ends = zeros(p, p->count, sizeof(double));
-        p->next = zeros(p, p->count, sizeof(Int));
+        p->pairs = unset(p, p->routes, sizeof(Pair));
+        p->joins = unset(p, p->count, sizeof(double));
+        p->ends = unset(p, p->count, sizeof(double));
+        p->next = unset(p, p->count, sizeof(Int));
         for (Int i = 0; i < p->routes; i++) p->pairs[i] = (Pair){0, 0, 0, INFINITY, IDLE, NONE, NONE, NONE, 0};
     } else {
-        p->link = zeros(p, p->links, sizeof(Link));
+        p->link = unset(p, p->links, sizeof(Link));
         for (Int i = 0; i < p->links; i++) p->link[i] = (Link){.bandwidth = p->bandwidth[i]};
     }
-    if (p->engines || !p->disjoint) p->work_of = zeros(p, p->count, sizeof(int32_t));
+    if (p->engines || !p->disjoint) p->work_of = unset(p, p->count, sizeof(int32_t));
 }
 
 /* Clock.step: let all alarms of the next instant go off, then settle the rates of flows. */

@@ -8,7 +8,12 @@ from readable import GOLDEN, MACHINE, READABLE, made
 from strategies import direct_options, problems, schedule_options, stationaries
 
 import umm
-from umm.errors import ScheduleError
+from umm.errors import MachineError, ScheduleError
+from umm.plans.multiply.direct import price_together
+from umm.plans.multiply.oplist import op_list
+from umm.plans.multiply.options import Options
+from umm.plans.multiply.replicas import ending_of
+from umm.plans.multiply.rows import rows_of
 from umm.program.problem import MATRICES
 from umm.schedules.rules.invariants import check
 from umm.schedules.table.details import ACCUMULATE, BARRIER, GEMM, GET, REDUCE, TRANSFERS
@@ -171,3 +176,24 @@ def test_a_tile_of_c_that_others_add_to_takes_local_contributions_by_accumulate_
 def test_an_option_that_means_nothing_is_refused(options, message):
     with pytest.raises(ScheduleError, match=message):
         umm.schedule(umm.Problem(m=8, n=8, k=8, ranks=2), MACHINE, **options)
+
+
+@pytest.mark.parametrize("name", ["h100-8", "pvc-12", "tpu-v5e-4", "mi355x-8", "b200-8", "l40s-8"])
+def test_shapes_priced_once_cost_what_they_do_priced_together(name):
+    """To the last bit, in whatever order a book learns them, machines with kernels and message sizes too."""
+    machine, options = umm.machine(name), Options()
+    for a, b, c in (("row", "col", "2d"), ("col", "row", "row@2"), ("cyclic:300x400:2x2", "2d", "col")):
+        for m, n, k in ((512, 768, 640), (513, 700, 129)):
+            problem = umm.Problem(m=m, n=n, k=k, a=a, b=b, c=c, ranks=4, dtype="bfloat16")
+            ops, shared = op_list(problem, "C"), ending_of(problem, machine, options).shared
+            once, together = (rows_of(ops, shared, options, priced) for priced in (True, False))
+            price_together(ops, together, machine, options.max_gemms + options.max_accumulates)
+            count = len(once.rows.kind)
+            assert once.rows.seconds[:count].tolist() == together.rows.seconds[:count].tolist()
+            assert once.rows.numbers[4, :count].tolist() == together.rows.numbers[4, :count].tolist()
+
+
+def test_a_price_that_cannot_be_asked_for_is_the_machines_error():
+    problem = umm.Problem(m=64, n=64, k=64, a="row", b="row", c="row", ranks=4, dtype="float64")
+    with pytest.raises(MachineError, match="states no peak for float64"):
+        umm.schedule(problem, "tpu-v5e-4")

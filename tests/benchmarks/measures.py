@@ -57,8 +57,9 @@ def points_round(name):
     """Return the cost of the points of one machine, once without and once with spans kept."""
     warm_up(umm.machine(name))
     simulator = SimExecutor()
-    # How the replicas of C are summed is found once for each layout of C, and kept; timed by itself, as 400
-    # points have about 90 of these layouts, and a whole space of 8,232 not many more.
+    # How the replicas of C are summed is found once for each layout of C, and what a shape costs once, and
+    # kept; timed by itself, as 400 points have about 90 of these layouts, and a whole space of 8,232 not many
+    # more.
     first = sweep(name, simulator.makespan)[0]
     lower, simulate, floor_s, actions = sweep(name, simulator.makespan)
     _, with_spans, floor_with_spans, _ = sweep(name, simulator.run)

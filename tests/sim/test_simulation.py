@@ -4,6 +4,7 @@ import dataclasses
 from concurrent.futures import ThreadPoolExecutor
 from time import sleep
 
+import numpy as np
 import pytest
 from examples import examples
 from hypothesis import given, settings
@@ -14,6 +15,7 @@ from stories import GIGA, story
 from strategies import finals, offsets, problems, stationaries
 
 import umm
+from umm.errors import ScheduleError
 from umm.schedules.bound import schedule_bound
 from umm.schedules.table.details import GEMM
 from umm.schedules.table.resources import Routes
@@ -333,3 +335,20 @@ def test_threads_that_simulate_at_once_see_complete_routes(monkeypatch):
     routes.book_of(anew)
     with ThreadPoolExecutor(4) as pool:
         assert {*pool.map(SimExecutor().makespan, [anew] * 4)} == {expected}
+
+
+def test_columns_of_other_types_or_that_lie_apart_are_the_same_schedule():
+    problem = umm.Problem(m=64, n=64, k=64, a="col", b="row", c="2d", ranks=4)
+    schedule = umm.schedule(problem, "h100-8")
+    apart = np.repeat(schedule.src, 2)[::2]
+    columns = {"nbytes": schedule.nbytes.astype(np.float64), "kind": schedule.kind.astype(np.int64)}
+    for changed in (columns, {"src": apart}):
+        other = dataclasses.replace(schedule, **changed)
+        assert SimExecutor().makespan(other) == SimExecutor().makespan(schedule) > 0
+
+
+def test_a_makespan_of_what_never_finishes_is_refused():
+    schedule = story([(0, "get", [], (1, 0, 1)), (1, "gemm", [0], 2.0)], lanes=[COPY, COMPUTE])
+    waiting = dataclasses.replace(schedule, after_offsets=np.array([0, 1, 2]), after=np.array([1, 0]))
+    with pytest.raises(ScheduleError, match="action 0 never finishes"):
+        SimExecutor().makespan(waiting)

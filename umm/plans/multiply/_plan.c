@@ -19,7 +19,8 @@ enum { NONE = -1 };
 enum {
     RANK, M, N, K, M_FIRST, M_SECOND, N_FIRST, N_SECOND, K_FIRST, K_SECOND, M_EDGES, N_EDGES, K_EDGES,
     A_OWNERS, A_REPLICA, A_ELEMENTS, B_OWNERS, B_REPLICA, B_ELEMENTS, C_OWNERS, C_REPLICA, C_COL_EDGES,
-    NUMBERS, OFFSETS, AFTER, GEMM_ROW, GET_ROW, ELEMENTS, UPDATE_OP, UPDATE_ROW, SECONDS, KINDS, ARRAYS
+    NUMBERS, OFFSETS, AFTER, OF_OPS, OF_GETS, SECONDS, KINDS, ARRAYS,
+    GEMM_ROW = ARRAYS, UPDATE_OP, UPDATE_ROW, GET_ROW, ELEMENTS, PARTS /* of OF_OPS, and of OF_GETS */
 };
 /* The numbers given after them; then come the book of prices, or None, and the function that it asks. */
 enum { RANKS, A_COLS, B_COLS, C_COLS, C_TILES, DEPTH, C_SLOTS, ADD_LANES, FIRST_ADD, ENGINES, LANES, SLICES, REUSE, SETTINGS };
@@ -211,7 +212,7 @@ static PyObject *plan(PyObject *module, PyObject *args) {
     (void)module;
     Py_buffer view[ARRAYS];
     Int set[SETTINGS];
-    Int *in[ARRAYS];
+    Int *in[PARTS];
     Py_ssize_t taken = 0;
     PyObject *found = NULL;
     Operand operands[2] = {{0}};
@@ -239,10 +240,13 @@ static PyObject *plan(PyObject *module, PyObject *args) {
     Int count = view[RANK].len / 8, p = set[RANKS], rows_room = view[KINDS].len;
     Int a_tiles = view[A_ELEMENTS].len / 8, b_tiles = view[B_ELEMENTS].len / 8, c_owners = view[C_OWNERS].len / 8;
     if (rows_room < 4 * count || view[AFTER].len < 8 * 8 * count || view[NUMBERS].len < 8 * 5 * rows_room ||
-        view[OFFSETS].len < 8 * (rows_room + 1) || view[SECONDS].len < 8 * rows_room) {
+        view[OFFSETS].len < 8 * (rows_room + 1) || view[SECONDS].len < 8 * rows_room || view[OF_OPS].len < 24 * count ||
+        view[OF_GETS].len < 32 * count) {
         PyErr_SetString(PyExc_ValueError, "the arrays to fill are too short");
         goto out;
     }
+    for (int i = 0; i < 3; i++) in[GEMM_ROW + i] = in[OF_OPS] + i * count;
+    for (int i = 0; i < 2; i++) in[GET_ROW + i] = in[OF_GETS] + i * 2 * count;
     size_t n = (size_t)(count ? count : 1) * sizeof(Int);
     ranks = calloc((size_t)p + 1, sizeof(Rank));
     for (int x = 0; x < 3; x++) tile[x] = malloc(n);

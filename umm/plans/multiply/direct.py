@@ -53,10 +53,10 @@ def lower(ops: OpList, machine: Machine, options: Options) -> Schedule:
     alone = not machine.refill and not machine.cache and machine.paces is None
     plan = rows_of(ops, shared, options, priced=alone)
     if not alone:
-        _price_together(ops, plan, machine, c_slots)
-    gemm_row, get_row, c_row, slot_ops = plan.gemm_row, plan.get_row, plan.update_row, plan.update_op
+        price_together(ops, plan, machine, c_slots)
 
     def fill(details: Details, first: int) -> Buffers:
+        gemm_row, get_row, c_row, slot_ops = plan.gemm_row, plan.get_row, plan.update_row, plan.update_op
         x, number = fetches(ops, plan), np.arange(len(ops)) - rank.searchsorted(rank)
         base = _pools(ops, options, plan)[0]
         writer = Writer(details, ops, number, first)
@@ -73,14 +73,12 @@ def lower(ops: OpList, machine: Machine, options: Options) -> Schedule:
         return joined(writer.temporaries)
 
     def amounts() -> Amounts:
-        m, n, k = ops.sizes
-        payload, multiplied = (
-            np.zeros(len(plan.rows.kind), np.int64),
-            np.zeros((3, len(plan.rows.kind)), np.int64),
-        )
+        (m, n, k), get_row, c_row = ops.sizes, plan.get_row, plan.update_row
+        count = len(plan.rows.kind)
+        payload, multiplied = np.zeros(count, dtype=np.int64), np.zeros((3, count), dtype=np.int64)
         payload[get_row] = plan.elements * problem.itemsize("A")
         payload[c_row] = payloads(ops, plan)
-        multiplied[:, gemm_row] = m, n, k
+        multiplied[:, plan.gemm_row] = m, n, k
         moved = np.full(len(payload), -1, dtype=np.int64)
         moved[get_row[: plan.a_gets]], moved[get_row[plan.a_gets :]], moved[c_row] = range(len(MATRICES))
         return Amounts(payload, multiplied, moved)
@@ -103,7 +101,7 @@ def payloads(ops: OpList, plan: OpRows) -> Ints:
     return nbytes
 
 
-def _price_together(ops: OpList, plan: OpRows, machine: Machine, c_slots: int) -> None:
+def price_together(ops: OpList, plan: OpRows, machine: Machine, c_slots: int) -> None:
     """Write the bytes and seconds of rows on a machine where they depend on what its ranks did before.
 
     Args:

@@ -5,13 +5,13 @@ and one of k, so the whole list is three columns of segment numbers.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from functools import cache, cached_property, lru_cache
 from typing import NamedTuple
 
 import numpy as np
 
-from umm.arrays import Ints, in_c
+from umm.arrays import Ints, frozen, in_c
 from umm.errors import InfeasibleError, ProblemError
 from umm.files import shown
 from umm.host.hardware import free_memory
@@ -130,6 +130,9 @@ class OpList(Sequence[Op]):
         )
 
 
+_FIELDS = [x.name for x in fields(OpList)]
+
+
 def op_list(
     problem: Problem, stationary: str = "auto", *, offset: str = "index", rank: int | None = None
 ) -> OpList:
@@ -186,12 +189,16 @@ def op_list(
 
     def turned(shift: Ints) -> OpList:
         """Return the ops, each stationary tile's list started at its shift-th."""
-        rank_of_op, m, n, k = np.empty((4, total), dtype=np.int64)
-        ops_in_c(owner, replica, i, j, shift, rows, cols, share, groups, rank_of_op, m, n, k, ord(stationary))
-        return OpList(problem, stationary, rank_of_op, m, n, k, m_axis, n_axis, k_axis)
+        # A loop over the rows of one array takes longer than four arrays, for it ends in an error.
+        ranks, m, n, k = [np.empty(total, dtype=np.int64) for _ in range(4)]
+        ops_in_c(owner, replica, i, j, shift, rows, cols, share, groups, ranks, m, n, k, ord(stationary))
+        values = problem, stationary, ranks, m, n, k, m_axis, n_axis, k_axis
+        return frozen(OpList, zip(_FIELDS, values, strict=True))
 
-    if offset in ("index", "last"):
-        return turned(i + j + (offset == "last"))
+    if offset == "index":
+        return turned(i + j)
+    if offset == "last":
+        return turned(i + j + 1)
     # "rotate" depends on which tiles a list meets, so the list is made once unturned.
     ops = turned(np.zeros_like(i))
     if offset == "none" or total == 0:

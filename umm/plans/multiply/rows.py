@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from umm import cost
-from umm.arrays import Floats, Ints, in_c
+from umm.arrays import Floats, Ints, frozen, in_c
 from umm.dtypes import itemsize, payload_bytes
 from umm.machines import Machine
 from umm.plans.multiply.oplist import OpList
@@ -59,20 +59,44 @@ class OpRows(NamedTuple):
 
     Attributes:
         rows: Their rows.
-        gemm_row: Row of each op's gemm.
         a_gets: How many gets are of A.
-        get_row: Row of each get, those of A first.
-        elements: How many each get moves.
-        update_op: The ops whose update of C goes through a pool slot, ``update_row`` the accumulate of each.
+        gets: How many gets there are.
+        updates: How many updates of C go through a pool slot.
+        of_ops: Row of each op's gemm; the ops of the updates, and the accumulate of each.
+        of_gets: Row of each get, those of A first, and how many elements it moves.
     """
 
     rows: Rows
-    gemm_row: Ints
     a_gets: int
-    get_row: Ints
-    elements: Ints
-    update_op: Ints
-    update_row: Ints
+    gets: int
+    updates: int
+    of_ops: Ints
+    of_gets: Ints
+
+    @property
+    def gemm_row(self) -> Ints:
+        """Row of each op's gemm."""
+        return self.of_ops[0]
+
+    @property
+    def update_op(self) -> Ints:
+        """The ops whose update of C goes through a pool slot."""
+        return self.of_ops[1, : self.updates]
+
+    @property
+    def update_row(self) -> Ints:
+        """Row of each of their accumulates."""
+        return self.of_ops[2, : self.updates]
+
+    @property
+    def get_row(self) -> Ints:
+        """Row of each get, those of A first."""
+        return self.of_gets[0, : self.gets]
+
+    @property
+    def elements(self) -> Ints:
+        """How many elements each get moves."""
+        return self.of_gets[1, : self.gets]
 
 
 def rows_of(ops: OpList, shared: Platform, options: Options, priced: bool) -> OpRows:
@@ -96,8 +120,7 @@ def rows_of(ops: OpList, shared: Platform, options: Options, priced: bool) -> Op
         *(m.first, m.second, n.first, n.second, k.first, k.second, m.edges, n.edges, k.edges),
         *(a.owners, a.replica_of_rank, a.tile_elements, b.owners, b.replica_of_rank, b.tile_elements),
         *(c.owners, c.replica_of_rank, c.col_edges),
-        *(made.numbers, made.offsets, made.after, of_ops[0], *of_gets, of_ops[1], of_ops[2]),
-        *(made.seconds, made.kind),
+        *(made.numbers, made.offsets, made.after, of_ops, of_gets, made.seconds, made.kind),
         *(problem.p, a.grid_shape()[1], b.grid_shape()[1], c.grid_shape()[1], c.tile_elements.size),
         options.prefetch + options.max_gemms,
         options.max_gemms + options.max_accumulates,
@@ -105,7 +128,7 @@ def rows_of(ops: OpList, shared: Platform, options: Options, priced: bool) -> Op
         *(shared.lanes_per_rank, options.granularity == "slice", options.reuse, *prices),
     )
     made = Rows(made.kind[:rows], made.numbers, made.offsets, made.after[:dependencies], made.seconds)
-    return OpRows(made, of_ops[0], a_gets, *of_gets[:, :gets], *of_ops[1:, :updated])
+    return OpRows(made, a_gets, gets, updated, of_ops, of_gets)
 
 
 @lru_cache(maxsize=64)
@@ -166,9 +189,8 @@ def assemble(
         columns = [x for stage in stages for x in stage.columns]
         count, waits, moved = join_in_c(*rows, *result, *columns, problem.p, *lanes)
         check_moved(moved)
-        result = result._replace(after=result.after[:waits])
     else:
-        result, count = rows, first
+        result, count, waits = rows, first, len(rows.after)
         check_moved(float(rows.numbers[4, :first].sum(dtype=np.float64)))
 
     def make_data() -> Data:
@@ -202,29 +224,30 @@ def assemble(
         return Amounts(*[np.concatenate(x, axis=-1) for x in zip(of_rows, behind, strict=True)])
 
     machine = shared.machine
-    rank, lane, src, dst, nbytes = result.numbers if stages else result.numbers[:, :count]
-    return Schedule(
-        program=problem,
-        name=name,
-        machine=machine.name,
-        ranks=problem.p,
-        interference=machine.interference,
-        links=shared.links,
-        routes=shared.routes,
-        lanes=shared.lanes,
-        kind=result.kind,
-        rank=rank,
-        lane=lane,
-        after_offsets=result.offsets[: count + 1],
-        after=result.after,
-        src=src,
-        dst=dst,
-        nbytes=nbytes,
-        seconds=result.seconds[:count],
-        make_data=make_data,
-        make_pools=make_pools,
-        functions=next((stage.functions for stage in stages if stage.functions), ()),
-        options=ending.chosen,
-        peak=machine.total_peak(problem.dtype, shared.devices),
-        make_amounts=make_amounts if amounts else None,
-    )
+    numbers = result.numbers if stages else result.numbers[:, :count]
+    fields = {
+        "program": problem,
+        "name": name,
+        "machine": machine.name,
+        "ranks": problem.p,
+        "interference": machine.interference,
+        "links": shared.links,
+        "routes": shared.routes,
+        "lanes": shared.lanes,
+        "kind": result.kind,
+        "rank": numbers[0],
+        "lane": numbers[1],
+        "after_offsets": result.offsets[: count + 1],
+        "after": result.after[:waits],
+        "src": numbers[2],
+        "dst": numbers[3],
+        "nbytes": numbers[4],
+        "seconds": result.seconds[:count],
+        "make_data": make_data,
+        "make_pools": make_pools,
+        "functions": next((stage.functions for stage in stages if stage.functions), ()),
+        "options": ending.chosen,
+        "peak": machine.total_peak(problem.dtype, shared.devices),
+        "make_amounts": make_amounts if amounts else None,
+    }
+    return frozen(Schedule, fields)
