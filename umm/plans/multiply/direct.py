@@ -102,7 +102,7 @@ def payloads(ops: OpList, plan: OpRows) -> Ints:
 
 
 def price_together(ops: OpList, plan: OpRows, machine: Machine, c_slots: int) -> None:
-    """Write the bytes and seconds of rows on a machine where they depend on what its ranks did before.
+    """Write the bytes and seconds of rows on a machine where they depend on earlier actions of a rank.
 
     Args:
         ops: The op list.

@@ -76,7 +76,8 @@ class OpRows(NamedTuple):
     @property
     def gemm_row(self) -> Ints:
         """Row of each op's gemm."""
-        return self.of_ops[0]
+        row: Ints = self.of_ops[0]
+        return row
 
     @property
     def update_op(self) -> Ints:
@@ -133,7 +134,7 @@ def rows_of(ops: OpList, shared: Platform, options: Options, priced: bool) -> Op
 
 @lru_cache(maxsize=64)
 def _prices(machine: Machine, dtype: str, c_dtype: str) -> tuple[object, Callable[..., object]]:
-    """Return a book of prices for multiplies of these types, and what it asks for those it does not know."""
+    """Return a book of prices for multiplies of these types, and the function that it asks for more."""
     return open_book(), partial(_price, machine, dtype, itemsize(c_dtype))
 
 
@@ -141,7 +142,6 @@ def _price(machine: Machine, dtype: str, c_itemsize: int, kind: int, shapes: byt
     """Return the bytes and the seconds of actions of a kind by their shapes.
 
     Args:
-        machine: Where.
         dtype: Type of A and B.
         c_itemsize: Bytes of an element of C.
         kind: Gemms are known by m, n and k, gets by their elements, and accumulates by their elements and
@@ -170,7 +170,6 @@ def assemble(
     """Return the schedule of some rows, with those behind them that sum the replicas of C.
 
     Args:
-        rows: The rows.
         ending: How the replicas are summed.
         problem: What is multiplied.
         name: The stationary matrix.
