@@ -1,5 +1,6 @@
 """Calibration: it writes a machine, every number has its source and uncertainty, and it predicts."""
 
+import re
 import tomllib
 from dataclasses import replace
 from itertools import product
@@ -12,10 +13,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import umm
+from umm.errors import MachineError
 from umm.executor import Rounds
 from umm.host import hardware
-from umm.schedules.table.details import ACCUMULATE, GEMM, GET
+from umm.machines.changes import changes
+from umm.program.functions.passes import passes
+from umm.schedules.table.details import ACCUMULATE, GEMM, GET, MAP
 from umm.space.what_if.decision_map import PROBLEMS
+from umm.step.program import pipeline_chain
 from umm_hw.calibrate import host, host_benchmarks, small_schedules
 from umm_hw.calibrate.figures import Figure
 from umm_hw.calibrate.gemm_law import drawn_to_law
@@ -46,6 +51,7 @@ def found(devices=2, share=1.0, pace=1.0, lost=0.4):
         memory_bandwidth=Figure(30e9, 0.04),
         strided_accumulates=Figure(0.5, 0.1),
         cache=2**24,
+        passes={"float32": [Figure(1e-10 * x, 0.1) for x in (1, 2, 20, 200) * len(host.PASS_SIZES)]},
         signal=Figure(50e-6, 0.1),
         interference={kind: Figure(lost, 0.1) for kind in ("get", "accumulate", "local")},
         spread=0.031,
@@ -63,6 +69,8 @@ def quick(monkeypatch):
     monkeypatch.setattr(host, "REPEATS", 2)
     monkeypatch.setattr(host, "GEMM_REPEATS", 1)
     monkeypatch.setattr(host, "GET_REPEATS", 2)
+    monkeypatch.setattr(host, "PASS_REPEATS", 1)
+    monkeypatch.setattr(host, "PASS_SIZES", (2**14, 2**16, 2**18, 2**20))
     monkeypatch.setattr(host, "PASSES", 1)
 
 
@@ -117,10 +125,48 @@ def test_every_measured_number_carries_date_versions_and_uncertainty(tmp_path):
     path = tmp_path / "here.toml"
     path.write_text(topology_text(found()))
     measured = [fact for fact in umm.machine(path).facts if fact.uncertainty is not None]
-    assert len(measured) == 17
+    assert len(measured) == 18
     for fact in measured:
         assert "numpy" in fact.source
         assert fact.source.split("; ")[-1][:2] == "20"
+
+
+def test_maps_on_a_calibrated_host_take_what_numpy_takes(tmp_path):
+    """gelu goes over its array some fifty times, a sum thrice; a fused read is read again."""
+    path = tmp_path / "here.toml"
+    path.write_text(topology_text(found()))
+    machine = umm.machine(path)
+    chain = pipeline_chain(2, 1, 64, 128)
+    schedule = umm.schedule(chain, machine)
+    nbytes = 64 * 128 * 4
+    expected = {
+        name: machine.launch_s + 1e-10 * nbytes * sum(
+            count / 128 * {"add": 1, "exp": 2, "where": 20}[kind]
+            for kind, count in passes(name, (), "float32", 128).items()
+        )
+        for name in ("gelu", "gelu_grad")
+    }  # fmt: skip
+    rows = (schedule.kind == MAP).nonzero()[0]
+    names = [schedule.functions[schedule.details.fn[row]].name for row in rows]
+    assert schedule.seconds[rows].tolist() == pytest.approx([expected[x] for x in names])
+    assert expected["gelu"] > 50e-10 * nbytes
+    path.write_text(topology_text(replace(found(), passes={})))  # by the bandwidth of memory alone
+    plain = umm.schedule(chain, umm.machine(path))
+    assert max(plain.seconds[rows]) < expected["gelu"] / 5
+
+
+def test_passes_of_a_machine_file_are_checked(tmp_path):
+    path = tmp_path / "here.toml"
+    text = topology_text(found())
+    path.write_text(re.sub(r"exp = \[.*", 'exp = ["1 GB/s"]', text))
+    with pytest.raises(MachineError, match="sizes and exp must be equally long"):
+        umm.machine(path)
+    slower = replace(found(), passes={"float32": [x.times(2) for x in found().passes["float32"]]})
+    path.write_text(text)
+    other = tmp_path / "other.toml"
+    other.write_text(topology_text(slower))
+    factors = {x.key: x.factor for x in changes(umm.machine(path), umm.machine(other))}
+    assert factors["devices.passes[float32]"] == pytest.approx(0.5)
 
 
 def test_a_host_that_others_used_is_called_busy(tmp_path):

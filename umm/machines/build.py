@@ -9,7 +9,7 @@ import numpy as np
 from umm.dtypes import FLOAT8, PRICED, element_bytes
 from umm.errors import MachineError
 from umm.machines import content as doc
-from umm.machines.curves import COLLECTIVE, Efficiency, EfficiencyTable, Means, MessageSizes
+from umm.machines.curves import COLLECTIVE, KINDS, Efficiency, EfficiencyTable, Means, MessageSizes, Passes
 from umm.machines.engines import CHOICES
 from umm.machines.fabric import Ends, Fabric
 from umm.machines.kernels import kernels_of
@@ -80,6 +80,7 @@ def build(
         experts=tuple(devices.experts),
         exchange=tuple(devices.exchange),
         paces=paces,
+        passes={x.dtype: _passes(x) for x in devices.passes},
         means={name: _means(means, _more_sms(name, file)) for name, means in devices.means.items()},
         library=file.library,
         load=load_of(file.load),
@@ -155,6 +156,11 @@ def _means(means: doc.Means, more: float) -> Means:
         means.overhead.number if means.overhead else 0.0,
         _message_sizes(means.message_sizes),
     )
+
+
+def _passes(rates: doc.PassRates) -> Passes:
+    per_byte = {x: 1.0 / np.array([parse_bandwidth(y) for y in getattr(rates, x)]) for x in KINDS}
+    return Passes(np.log2([parse_bytes(text) for text in rates.sizes]), per_byte)
 
 
 def _message_sizes(sizes: doc.Sizes | None) -> MessageSizes | None:

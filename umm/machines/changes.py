@@ -5,6 +5,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from umm.machines.curves import KINDS
 from umm.machines.machine import Machine
 from umm.machines.numbers import Fact
 from umm.units import parse_bandwidth, parse_rate, parse_seconds
@@ -50,6 +51,10 @@ def _factor(key: str, one: Fact, other: Fact, old: Machine, new: Machine) -> flo
         ours, theirs = old.efficiency[table[1]], new.efficiency[table[1]]
         axes = np.meshgrid(*(np.exp2(axis) for axis in (theirs.log_m, theirs.log_n, theirs.log_k)))
         return float(np.median(theirs.at(*axes) / ours.at(*axes)))
+    if key.startswith("devices.passes["):
+        before, after = (x.passes[key.removeprefix("devices.passes[")[:-1]] for x in (old, new))
+        shared = before.at(after.log_sizes)
+        return float(np.median([shared[kind] / after.per_byte[kind] for kind in KINDS]))
     if key == "message_sizes" and old.message_sizes and new.message_sizes:
         sizes = np.exp2(new.message_sizes.log_sizes)
         again = np.array([[False], [True]])

@@ -3,7 +3,7 @@
 from typing import TYPE_CHECKING, Annotated, Any, Literal, Union
 
 from umm.machines.cluster import ClusterFabric, Network, flat_kinds
-from umm.machines.curves import Efficiency
+from umm.machines.curves import KINDS, Efficiency
 from umm.machines.declaring import Field, field_validator, model_validator
 from umm.machines.decode import Decode
 from umm.machines.engines import Chosen, Engine, VersionedLibrary
@@ -105,6 +105,7 @@ class RulesOfDevices(Table):
     decode: list[Decode] = noted("an engine's attention of single tokens", [])
     experts: list[Experts] = noted("an engine's layers of experts", [])
     exchange: list[Exchange] = noted("an engine's kernels that send tokens to experts and back", [])
+    passes: list["PassRates"] = noted("a CPU: what NumPy's passes over arrays reach, for maps", [])
     means: dict[Name, "Means"] = noted("ways to move bytes; collectives use the one named collective", {})
     accumulate_blocks: Blocks | None = noted(
         "an accumulate kernel: its blocks, the device's units (SMs), a block's rate", None
@@ -194,6 +195,30 @@ class Sizes(Table):
             raise ValueError(
                 f"{most} is more than the link's own {self.link.value}; no message beats its link"
             )
+        return self
+
+
+class PassRates(Table):
+    """Bytes/s of arrays that NumPy goes over, all cores at once, by size and kind of pass."""
+
+    dtype: Rated
+    source: Source
+    sizes: Annotated[list[str], Field(min_length=1)]
+    add: list[str]
+    exp: list[str]
+    where: list[str]
+    power: list[str]
+    uncertainty: Uncertainty = None
+
+    @model_validator(mode="after")
+    def _rows_fit(self) -> "PassRates":
+        increasing([parse_bytes(size) for size in self.sizes])
+        for kind in KINDS:
+            rates = getattr(self, kind)
+            if len(rates) != len(self.sizes):
+                raise ValueError(f"sizes and {kind} must be equally long")
+            if min(map(parse_bandwidth, rates)) <= 0:
+                raise ValueError(f"every bandwidth of {kind} must be more than zero")
         return self
 
 

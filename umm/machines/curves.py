@@ -1,6 +1,6 @@
 """Efficiency of GEMMs and transfers by shape and size: kernels' tiles, waves and curves."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Annotated, Any
 
@@ -245,6 +245,44 @@ class MessageSizes:
             best = np.maximum(best, np.interp(cached_size, self.log_sizes, known))
             reached = np.where((share > 0) & (log_size >= self.log_sizes[0]), best, reached)
         return np.asarray(self.link / reached)
+
+
+KINDS = ("add", "exp", "where", "power")
+"""Passes of NumPy over arrays: arithmetic; a function such as exp; a choice by element; a power."""
+
+
+@dataclass(frozen=True, eq=False)
+class Passes:
+    """Seconds of NumPy for each byte of an array that it goes over, by the array's size.
+
+    Attributes:
+        log_sizes: log2 of the measured sizes in bytes, increasing.
+        per_byte: At these sizes, by kind of pass; see :mod:`umm.program.functions.passes`.
+    """
+
+    log_sizes: Floats
+    per_byte: Mapping[str, Floats]
+
+    def seconds(self, nbytes: float, kinds: Mapping[str, float]) -> float:
+        """Return the seconds of passes over arrays of a size: linear in log2(size), the edge outside.
+
+        Args:
+            nbytes: Of one array.
+            kinds: Bytes that are gone over, by kind of pass.
+
+        >>> passes = Passes(np.array([10.0, 20.0]), {"add": np.array([1e-9, 2e-9])})
+        >>> passes.seconds(2**15, {"add": 100.0})
+        1.5e-07
+        """
+        per_byte = self.at(np.log2(max(nbytes, 1.0)))
+        return sum(moved * float(per_byte[kind]) for kind, moved in kinds.items())
+
+    def at(self, log_sizes: Floats | float) -> dict[str, Floats]:
+        """Return the seconds for each byte at other sizes, by kind of pass."""
+        return {
+            kind: np.asarray(np.interp(log_sizes, self.log_sizes, values))
+            for kind, values in self.per_byte.items()
+        }
 
 
 def effective_bytes(

@@ -197,6 +197,6 @@ def _names(table: type[BaseModel]) -> tuple[str, ...]:
         name: None
         for base in reversed(table.__mro__)
         for name, hint in get_annotations(base).items()
-        if get_origin(hint) is not ClassVar and hint is not ClassVar and not name.startswith("model_")
+        if ClassVar not in (get_origin(hint), hint) and not name.startswith("model_")
     }
     return tuple(names)

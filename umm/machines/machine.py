@@ -14,7 +14,7 @@ import numpy.typing as npt
 from umm.arrays import Floats, Ints
 from umm.dtypes import BLOCK, COMPLEX, expanded, factors, has_blocks, rated, weight_bytes
 from umm.errors import MachineError
-from umm.machines.curves import EfficiencyTable, Means, MessageSizes, effective_bytes
+from umm.machines.curves import EfficiencyTable, Means, MessageSizes, Passes, effective_bytes
 from umm.machines.declaring import BaseModel
 from umm.machines.decode import Decode
 from umm.machines.exchange import Exchange
@@ -81,6 +81,7 @@ class Machine(DeviceNumbers):
         decode: An engine's attention of single tokens.
         experts: An engine's layers of experts.
         exchange: An engine's kernels that send tokens to experts and back.
+        passes: What NumPy's passes over arrays of a type take, where the file says it.
         means: Ways to move bytes that an algorithm may ask for, by name.
         library: The library of collectives that its vendor has, if the file says what that takes.
         load: A device under the load of a training step.
@@ -120,6 +121,7 @@ class Machine(DeviceNumbers):
     decode: tuple[Decode, ...] = ()
     experts: tuple[Experts, ...] = ()
     exchange: tuple[Exchange, ...] = ()
+    passes: Mapping[str, Passes] = field(default_factory=dict)
     means: Mapping[str, Means] = field(default_factory=dict)
     library: "Library | None" = None
     load: Load = field(default_factory=Load)

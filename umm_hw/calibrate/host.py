@@ -16,7 +16,9 @@ from umm.dtypes import accumulated_in, itemsize
 from umm.executor import Rounds
 from umm.files import read_json, whole_file
 from umm.host.hardware import cache_of_core
+from umm.machines.curves import KINDS as PASS_KINDS
 from umm.numbers import parse_whole
+from umm.program.functions.passes import passes
 from umm.schedules.schedule import Schedule
 from umm.units import duration
 from umm_hw.calibrate import host_benchmarks
@@ -55,6 +57,9 @@ QUICK_S = 60.0  # seconds after which a quick calibration begins no round
 QUICK_SIDE = 768
 REST_S = 6.0  # seconds of a round beside multiplies, about
 MOST_ROUNDS = 2**28  # bytes of kept rounds that are read
+PASS_SIZES = (2**14, 2**18, 2**21, 2**23)
+"""Bytes of arrays that NumPy goes over: of a core's caches, and of memory."""
+PASS_REPEATS = 2
 GET_REPEATS = 8  # they scatter most, and take least
 
 
@@ -91,6 +96,8 @@ class Calibration:
     memory_bandwidth: Figure  # Bytes/s that local accumulates into whole tiles beside gemms read and write
     strided_accumulates: Figure  # rate of accumulates into blocks of larger tiles over that into whole ones
     cache: int  # bytes of the largest cache that a core has for itself; 0 if unknown
+    # Seconds for each byte that NumPy goes over, of each of PASS_SIZES each of KINDS, by type.
+    passes: Mapping[str, Sequence[Figure]]
     signal: Figure  # seconds a rank takes to see another's signal
     interference: Mapping[str, Figure]  # share of a rank's GEMM rate lost while it gets or accumulates
     spread: float  # share by which runs of one small schedule differ, see `spread_of`
@@ -130,7 +137,7 @@ def calibrate(
     quick = rounds is not None and rounds.quick
     grids = {x: tuple(y for y in GEMM_SIZES[x] if y <= (QUICK_SIDE if quick else y)) for x in dtypes}
     began = monotonic()
-    kept = Kept(rounds, {"ranks": ranks, "sizes": grids})
+    kept = Kept(rounds, {"ranks": ranks, "sizes": grids, "passes": PASS_SIZES})
     of_core = kept.of_core
     if not kept.repeats:
         expected = duration(QUICK_S if quick else expected_seconds(grids))
@@ -146,6 +153,13 @@ def calibrate(
         )
         for dtype in dtypes
     } | {"gets": partial(host_benchmarks.gets, wanted=_gets(ranks), repeats=GET_REPEATS)}
+    wide = [x for x in dtypes if x != "float16"] or ["float32"]  # which maps of half precision compute in
+    programs |= {
+        f"{dtype} passes over arrays": partial(
+            host_benchmarks.passes, dtype=dtype, sizes=PASS_SIZES, repeats=PASS_REPEATS
+        )
+        for dtype in wide
+    }
     small = {("tiny", TINY): tiny_gemms(ranks, dtypes[0]), ("signals", TINY): signals(ranks, dtypes[0])} | {
         (kind, side): gemms_beside(ranks, _of_tiles(dtypes[0]), side, kind)
         for kind, side in product(chain(*KINDS.values()), SIDES)
@@ -171,8 +185,17 @@ def calibrate(
         left = f", about {duration((PASSES - number) * each)} left"
         if quick and monotonic() - began + each > QUICK_S:
             break
-    *multiplied, moved = kept.all_found()
-    return fitted(ranks, of_core, dict(zip(dtypes, multiplied, strict=True)), moved, kept.all_smalls(), grids)
+    repeats = kept.all_found()
+    count = len(dtypes)
+    return fitted(
+        ranks,
+        of_core,
+        dict(zip(dtypes, repeats[:count], strict=True)),
+        repeats[count],
+        kept.all_smalls(),
+        grids,
+        dict(zip(wide, repeats[count + 1 :], strict=True)),
+    )
 
 
 def _measured(value: Any) -> float:
@@ -265,6 +288,7 @@ def fitted(
     moved: Sequence[Sequence[Paced]],
     smalls: Mapping[tuple[str, int], Sequence[Watched]],
     grids: Mapping[str, tuple[int, ...]] | None = None,
+    passed: Mapping[str, Sequence[Sequence[Paced]]] | None = None,
 ) -> Calibration:
     """Return the numbers that follow from all repeats.
 
@@ -275,6 +299,7 @@ def fitted(
         moved: Those of each get.
         smalls: Runs of small schedules, by kind and the side of their tiles.
         grids: Sizes of m, n and k of multiplies, by type; GEMM_SIZES if None.
+        passed: By type the repeats of passes over arrays.
     """
     grids = grids or GEMM_SIZES
     first = next(iter(multiplied))
@@ -351,6 +376,7 @@ def fitted(
         memory_bandwidth=average([3.0 * x.rate for x in tiles["local"]]),  # reads both sides and writes one
         strided_accumulates=Figure(min(1.0, strided.value), strided.uncertainty),
         cache=cache_of_core(),
+        passes={x: _pass_figures(x, repeats, best, pace) for x, repeats in (passed or {}).items()},
         signal=figure(np.maximum(steps / SIGNALS - start.value, 0.0)),
         interference={
             kind: lost_share(repeats_of, (local_start if kind == "local" else start).value, per_byte.value)
@@ -360,6 +386,19 @@ def fitted(
             [[run.seconds for run in repeats] for (kind, _), repeats in runs.items() if kind in KINDS["get"]]
         ),
     )
+
+
+def _pass_figures(dtype: str, repeats: Sequence[Sequence[Paced]], best: float, pace: float) -> list[Figure]:
+    """Return the seconds for each byte of each pass: arithmetic is the rest of gelu's."""
+    counts = passes("gelu", (), dtype, 1)
+    figures = [figure(seconds(x, best, pace)) for x in repeats]
+    result = list[Figure]()
+    for place, size in enumerate(PASS_SIZES):
+        gelu, *others = figures[place * len(PASS_KINDS) :][: len(PASS_KINDS)]
+        rest = sum(counts.get(x, 0.0) * y.value for x, y in zip(PASS_KINDS[1:], others, strict=True))
+        each = max(gelu.value - rest, gelu.value / 2) / (counts["add"] - 1)  # no result is copied
+        result += [Figure(each, gelu.uncertainty).times(1 / size), *(x.times(1 / size) for x in others)]
+    return result
 
 
 def spread_of(runs: Iterable[Sequence[float]]) -> float:

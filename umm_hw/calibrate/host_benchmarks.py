@@ -6,6 +6,7 @@ time, with all others in between, so that a disturbance of the host meets few of
 """
 
 from collections.abc import Callable, Sequence
+from functools import partial
 from itertools import cycle
 from time import perf_counter, thread_time
 from typing import Any
@@ -14,6 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from umm.dtypes import itemsize
+from umm.program.functions.registry import function
 from umm_hw.cores.pace import Pace, Paced, Reading, beside
 from umm_hw.gemm import multiply
 from umm_hw.transport import Block, Transport
@@ -79,6 +81,24 @@ def gets(transport: Transport, wanted: Sequence[tuple[int, int]], repeats: int) 
     """
     heap = transport.allocate([2 * REGION] * transport.size)
     actions = [_get(transport, heap, nbytes) if transport.rank < ranks else None for nbytes, ranks in wanted]
+    return _in_turn(transport, actions, repeats)
+
+
+def passes(transport: Transport, dtype: str, sizes: Sequence[int], repeats: int) -> list[list[Paced]]:
+    """Return the repeats of passes of NumPy over arrays, all ranks at once: of each size each of KINDS.
+
+    For arithmetic gelu is performed: a series of some 50 passes, with two of exp's kind and a choice.
+    """
+    rng = np.random.default_rng(transport.rank)
+    actions = list[Callable[[], object]]()
+    for size in sizes:
+        a, b = rng.standard_normal((2, size // itemsize(dtype))).astype(dtype)
+        actions += [
+            partial(function("gelu").form, a),
+            partial(np.exp, a),
+            partial(lambda a, b: np.where(a, b, 1.0), a > 0, b),
+            partial(lambda a: a**3, a),
+        ]
     return _in_turn(transport, actions, repeats)
 
 

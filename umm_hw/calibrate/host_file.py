@@ -2,7 +2,7 @@
 
 import os
 import platform
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
 from importlib.metadata import PackageNotFoundError, version
 from typing import Any
@@ -10,9 +10,10 @@ from typing import Any
 from tomlkit.items import InlineTable
 
 from umm.host import hardware
+from umm.machines.curves import KINDS
 from umm.units import counted
 from umm_hw.calibrate.figures import Figure
-from umm_hw.calibrate.host import OWN_CORE, Calibration
+from umm_hw.calibrate.host import OWN_CORE, PASS_SIZES, Calibration
 from umm_hw.calibrate.small_schedules import SIGNALS, TINY_GEMMS
 from umm_hw.calibrate.toml import efficiency, number, text
 
@@ -74,6 +75,9 @@ def topology_text(calibration: Calibration) -> str:
                 )
                 for dtype, rates in calibration.gemm.items()
             ],
+            "passes": [
+                _passes(calibration, dtype, figures, how) for dtype, figures in calibration.passes.items()
+            ],
         },
     }
     if calibration.devices == 1:
@@ -131,6 +135,21 @@ def _devices(calibration: Calibration, measured: Callable[..., InlineTable]) -> 
             "accumulates beside gemms into blocks of larger tiles, over tiles",
         ),
     } | more
+
+
+def _passes(calibration: Calibration, dtype: str, figures: Sequence[Figure], how: str) -> dict[str, Any]:
+    """Return the rates of NumPy's passes over arrays of one type, by kind and size."""
+    rates = {
+        kind: [f"{1 / figure.value / 1e9:.4g} GB/s" for figure in figures[place :: len(KINDS)]]
+        for place, kind in enumerate(KINDS)
+    }
+    timed = "gelu(a) less its other passes, exp(a), where(a > 0, b, 1) and a**3 of NumPy"
+    return {
+        "dtype": dtype,
+        "source": f"{timed}, all cores at once; {how}",
+        "uncertainty": calibration.widened(max(figure.uncertainty for figure in figures)),
+        "sizes": [f"{size // 1024} KiB" for size in PASS_SIZES],
+    } | rates
 
 
 def _links(calibration: Calibration, measured: Callable[..., InlineTable], how: str) -> dict[str, Any]:

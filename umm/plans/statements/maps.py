@@ -125,11 +125,14 @@ def _write(build: Builder, statement: Map, out: Slice, reads: list[Slice], begun
         if name in statement.fused and build.computed(piece)
     ]
     seconds = None
-    if at_hand:  # no separate launch, and what it holds already is neither read again nor, in place, written
+    alone = bool(build.machine.passes)  # NumPy goes over all operands of each map again
+    if (
+        at_hand and not alone
+    ):  # no separate launch, and what it holds already is neither read again nor, in place, written
         more = {piece for piece in (out, *reads) if piece not in at_hand}
         nbytes = sum(x.elements * build.tensors[x.tensor].itemsize for x in more)
         seconds = nbytes / build.machine.pass_bandwidth
-    elif goes_on or function(statement.fn).looks_up:
+    elif (goes_on and not alone) or function(statement.fn).looks_up:
         passed = (out, out, *reads[1:]) if function(statement.fn).looks_up else (out, *reads)
         nbytes = sum(x.elements * build.tensors[x.tensor].itemsize for x in passed)
         seconds = nbytes / build.machine.pass_bandwidth + (0.0 if goes_on else build.machine.launch_s)

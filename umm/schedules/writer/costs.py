@@ -12,6 +12,7 @@ from umm.arrays import Bools, Floats, Ints
 from umm.dtypes import payload_bytes, product_dtype
 from umm.errors import ScheduleError
 from umm.machines import Machine
+from umm.program.functions.passes import passes
 from umm.program.tensors import Program, Tensor
 from umm.schedules.schedule import Schedule
 from umm.schedules.table.buffers import Buffers, Slice, joined, owned_tiles
@@ -266,6 +267,31 @@ class _Columns:
         used = self._touched(d, maps, itemsize).astype(np.float64)
         pace = cost.pace_of(machine, self.rank[maps], self._ranks)
         self.seconds[maps] = machine.launch_s + used / machine.pass_bandwidth / pace.memory
+        if machine.passes:
+            self._go_over(machine, d, maps, written.functions, tensors)
+
+    def _go_over(
+        self,
+        machine: Machine,
+        d: Details,
+        maps: Ints,
+        functions: Sequence[Function],
+        tensors: Sequence[Tensor],
+    ) -> None:
+        """Set the seconds of maps that NumPy performs: passes over arrays, not one over its operands."""
+        for row in maps.tolist():
+            called = functions[d.fn[row]]
+            read = d.buffer[row] >= 0
+            cols, rows = (int(np.ptp(x[row][read], axis=1).max()) for x in (d.cols, d.rows))
+            dtypes = {tensors[self._held.tensor[x]].dtype for x in d.buffer[row][read].tolist()}
+            wide = "float64" if "float64" in dtypes else "float32"
+            law = machine.passes.get(wide)
+            kinds = passes(called.name, tuple(called.parameters.items()), wide, cols)
+            if law is not None and kinds:
+                each = np.dtype(wide).itemsize * rows
+                self.seconds[row] = machine.launch_s + law.seconds(
+                    each * cols, {kind: each * count for kind, count in kinds.items()}
+                )
 
     def _move(self, machine: Machine, rows: Ints, payload: Ints, lines: Lines, strided: Bools) -> None:
         adds = np.isin(self.kind[rows], (ACCUMULATE, REDUCE))
