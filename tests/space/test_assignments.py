@@ -314,6 +314,8 @@ def test_a_search_without_time_has_one_assignment_and_bounds_of_others():
 def test_a_space_of_a_chain_is_asked_for_by_name():
     space = umm.Space(chain=outline(), ranks=4)
     assert ("H", "G", "dG", "dH") in space.points().groups
+    assert space.points().asked(0)["stationary"] == "auto"
+    assert umm.Space(chain=outline(), ranks=4, stationary="C").points().asked(0)["stationary"] == "C"
 
 
 def test_a_long_chain_is_searched_near_a_bound_and_states_its_gap():
