@@ -6,7 +6,6 @@ import re
 import reprlib
 import stat
 import time
-import tomllib
 import zlib
 from collections import Counter
 from collections.abc import Iterator
@@ -175,6 +174,8 @@ def parse_toml(text: str, path: str | Path) -> dict[str, Any]:
         InputError: in one line, if it is not TOML.
     """
     _check_keys(text, path)
+    import tomllib
+
     try:
         content = tomllib.loads(text)
     except RecursionError:

@@ -9,8 +9,8 @@ from typing import Any, TypeVar, cast
 
 VARIABLE = "UMM_CACHE"
 """The variable of the environment that names the folder; empty to keep nothing."""
-MOST = 500
-"""Most answers in the folder; beyond it the oldest are deleted."""
+MAX_ANSWERS = 500
+"""Answers in the folder; beyond it the oldest are deleted."""
 OTHERS = 0o022
 """Who may write, beside the owner of a file."""
 
@@ -75,14 +75,14 @@ def _write(path: Path, written: bytes) -> None:
         file.write(written)
     beside.replace(path)
     others = list(os.scandir(path.parent))
-    if len(others) > MOST:
-        for other in sorted(others, key=lambda x: x.stat().st_mtime)[: MOST // 2]:
+    if len(others) > MAX_ANSWERS:
+        for other in sorted(others, key=lambda x: x.stat().st_mtime)[: MAX_ANSWERS // 2]:
             os.unlink(other)
 
 
 @lru_cache(maxsize=1)
 def _program() -> tuple[Any, ...]:
-    """Return what an answer follows from beside its key: Python, and the files of umm."""
+    """Return the version of Python and the files of umm, from which every answer follows."""
     import sys
 
     packages = Path(__file__).parents[1]

@@ -13,11 +13,11 @@ from umm.kept import kept
 
 
 class EntryPoint(NamedTuple):
-    """What a package offers under a name.
+    """An object or module that a package offers under a name.
 
     Attributes:
         name: Under which it is offered.
-        group: What it is.
+        group: Its kind.
         value: Where it is, as ``module:object``.
         package: That offers it.
     """

@@ -30,6 +30,7 @@ def test_an_answer_is_the_same_the_second_time_and_searches_nothing(tmp_path, ne
     first, again = answer(tmp_path / "kept"), answer(tmp_path / "kept")
     assert new == first[0] == again[0]
     assert "umm.space.search.search" in first[1] - again[1]
+    assert not again[1] & {"pydantic", "pandas", "plotly", "networkx", "tomllib", "importlib.metadata"}
 
 
 def test_other_layouts_of_a_problem_need_no_second_search(tmp_path):

@@ -150,7 +150,7 @@ def _real(hint: Any) -> Any:
         return hint.made()
     if isinstance(hint, type) and issubclass(hint, BaseModel):
         return model_of(hint)
-    origin: Any = get_origin(hint)
+    origin = cast(Any, get_origin(hint))
     args = get_args(hint)
     if origin is Annotated:
         return Annotated[tuple(map(_real, args))]

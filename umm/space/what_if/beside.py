@@ -1,4 +1,4 @@
-"""What stands beside a prediction: its range, a better point, the assumption that decides."""
+"""Answers beside a prediction: its range, a better point, the assumption that decides."""
 
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple
