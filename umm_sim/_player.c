@@ -789,6 +789,20 @@ static int look_up(Play *p, const int32_t *number, Int numbers) {
     return 1;
 }
 
+/* Find whether no engine is that of two lanes; 0 if they are not numbered below the number of lanes. */
+static int number_engines(Play *p) {
+    char *known = PyMem_Calloc((size_t)p->lanes + 1, 1);
+    int fits = known != NULL;
+    p->own_engines = 1;
+    for (Int i = 0; fits && i < p->lanes; i++) {
+        Int engine = p->engine_of_lane[i];
+        if (engine >= p->lanes) fits = 0;
+        else if (engine >= 0 && known[engine]++) p->own_engines = 0, known[engine] = 1;
+    }
+    PyMem_Free(known);
+    return fits;
+}
+
 /* When the last action finishes; -1 if some never do. */
 static double last_finish(const Play *p) {
     double last = 0.0;
@@ -813,8 +827,8 @@ static PyObject *play(PyObject *module, PyObject *args) {
     Py_ssize_t taken = 0;
     Play *p = PyMem_Calloc(1, sizeof(Play));
     if (!p) return PyErr_NoMemory();
-    if (PyTuple_Size(args) != ARRAYS + 2) {
-        PyErr_Format(PyExc_TypeError, "play takes %d arguments", ARRAYS + 2);
+    if (PyTuple_Size(args) != ARRAYS + 1) {
+        PyErr_Format(PyExc_TypeError, "play takes %d arguments", ARRAYS + 1);
         goto out;
     }
     for (; taken < ARRAYS; taken++) {
@@ -829,7 +843,6 @@ static PyObject *play(PyObject *module, PyObject *args) {
     }
 #define ITEMS(which) ((Int)(view[which].len / ITEMSIZE[which]))
     p->ranks = PyLong_AsLongLong(PyTuple_GetItem(args, ARRAYS));
-    p->own_engines = (int)PyLong_AsLong(PyTuple_GetItem(args, ARRAYS + 1));
     if (PyErr_Occurred()) goto out;
     p->count = ITEMS(KIND), p->lanes = ITEMS(ENGINE), p->routes = ITEMS(LATENCY), p->links = ITEMS(BANDWIDTH);
     p->kind = view[KIND].buf, p->rank = view[RANK].buf, p->lane = view[LANE].buf;
@@ -842,6 +855,11 @@ static PyObject *play(PyObject *module, PyObject *args) {
     p->started = view[STARTED].buf, p->finished = view[FINISHED].buf;
     for (Int i = 0; i < ITEMS(LOSS_OF_KIND); i++) p->disturbing |= p->loss_of_kind[i] != 0.0;
     for (Int i = 0; i < ITEMS(LOSS_OF_MEANS); i++) p->disturbing |= p->loss_of_means[i] != 0.0;
+    if (!number_engines(p)) {
+        found = Py_None;
+        Py_INCREF(found);
+        goto out;
+    }
     if (ITEMS(OFFSETS) == p->count + 1 && ITEMS(SRC) == p->count && ITEMS(DST) == p->count && ITEMS(NUMBER)) {
         p->route = p->looked_up = PyMem_Malloc(sizeof(int32_t) * (size_t)(p->count + 1));
         if (!p->route) {
@@ -877,7 +895,7 @@ out:
 }
 
 static PyMethodDef methods[] = {
-    {"play", play, METH_VARARGS, "Fill started and finished with when each action starts and finishes; return the last finish, -1 if some never finish, None if a route has no number."},
+    {"play", play, METH_VARARGS, "Fill started and finished with when each action starts and finishes; return the last finish, -1 if some never finish, None if a route or an engine has no number."},
     {NULL, NULL, 0, NULL},
 };
 

@@ -48,21 +48,20 @@ def _simulated(schedule: Schedule) -> tuple[Floats, Floats, float]:
     started, finished = np.empty(count), np.empty(count)
     columns = [getattr(schedule, name) for name in _COLUMNS]
     described = (
-        lanes.engine_numbers,
         _losses(tuple(schedule.interference.items())),
         *(_means(schedule) if schedule.means else _NO_MEANS),
     )
-    rest = (book.bandwidth, started, finished, schedule.ranks, lanes.own_engines)
+    rest = (book.bandwidth, started, finished, schedule.ranks)
     numbers, routes = book.known
     last = None
-    if [x.dtype for x in columns] == _TYPES:
+    if [x.dtype for x in columns] == _TYPES and lanes.engine.dtype == np.int64:
         with suppress(ValueError):  # of columns that lie apart
-            last = play(*columns, _NO_ROUTES, numbers, *described, *routes, *rest)
-    # As some files have them, or with pairs of ranks whose routes nobody has asked for.
+            last = play(*columns, _NO_ROUTES, numbers, lanes.engine, *described, *routes, *rest)
+    # As some files have them or their engines, or with pairs of ranks whose routes nobody has asked for.
     if last is None:
         columns = [np.ascontiguousarray(x, kind) for x, kind in zip(columns, _TYPES, strict=True)]
         route, routes = book.columns(pair_codes(schedule))
-        last = play(*columns, route, _NO_ROUTES, *described, *routes, *rest)
+        last = play(*columns, route, _NO_ROUTES, lanes.engine_numbers, *described, *routes, *rest)
     if last < 0:
         raise _unfinished(finished)
     return started, finished, last
