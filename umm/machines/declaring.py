@@ -26,7 +26,7 @@ class Later:
         return self
 
     def made(self) -> Any:
-        """Return what the function returns."""
+        """Return the result of the function."""
         import pydantic
 
         result = getattr(pydantic, self.name)(*self.args, **self.settings)
@@ -152,7 +152,7 @@ def _real(hint: Any) -> Any:
         return model_of(hint)
     origin = cast(Any, get_origin(hint))
     args = get_args(hint)
-    if origin is Annotated:
+    if hasattr(hint, "__metadata__"):  # of Annotated
         return Annotated[tuple(map(_real, args))]
     if not args or origin in (Literal, ClassVar):
         return hint
@@ -197,6 +197,6 @@ def _names(table: type[BaseModel]) -> tuple[str, ...]:
         name: None
         for base in reversed(table.__mro__)
         for name, hint in get_annotations(base).items()
-        if ClassVar not in (get_origin(hint), hint) and not name.startswith("model_")
+        if not (str(hint).startswith("typing.ClassVar") or name.startswith("model_"))
     }
     return tuple(names)
