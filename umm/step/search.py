@@ -34,10 +34,8 @@ LONG = 16384  # tokens of a sequence from which context parallelism is tried
 RESERVED = 14 * 2**30
 """Bytes of a device's visible memory that a step leaves by default.
 
-Contexts, buffers of collectives, workspaces, CUDA graphs and what the allocator cannot use again. Recipes of
-Megatron-Bridge bound it, by memory as predicted here: llama-3-70b on GB200 runs with 171.0 of 185.0 GiB;
-nemotron-3-super takes tensor parallel ranks there though 171.1 GiB would do without; nemotron-3-nano in 8
-bits on H100 computes its experts again, 16 % slower, though 68.3 of 79.6 GiB would do without.
+Contexts, buffers of collectives, workspaces, and what the allocator cannot use again. Recipes of
+Megatron-Bridge bound it, by memory as predicted here: llama-3-70b on GB200 runs with 171.0 of 185.0 GiB.
 """
 USABLE = 0.97  # share of a device's memory that a step may use where its file does not say what programs see
 OFFLOADED = (0.25, 0.5, 0.75)  # shares of the layers whose activations may wait in the host's memory

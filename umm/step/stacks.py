@@ -23,7 +23,6 @@ class Stack:
     tensor_overlaps: tuple[str, ...] = ()  # precisions in which that is so; all if none is named
     expert_overlap: float = 0.0  # share of the experts' exchange that runs beside computation
     gradient_bytes: int = 4  # bytes of an element of the sums of gradients
-    # Whether a token crosses once to a rank, or to another node, with several experts there.
     tokens_once: bool = False
     # Times that rows of experts are read or written to put them in order, there and back.
     row_passes: float = 8.0
@@ -50,9 +49,8 @@ class Stack:
     offloads: bool = False  # whether a search may let activations of some layers wait in the host's memory
     # Precisions whose weights are kept and gathered in their few bits alone.
     stored_weights: tuple[str, ...] = ()
-    gap_s: float = 0.0  # seconds of a step outside its passes: data, logging, synchronisation
-    # By how much overlaps, passes and host times are uncertain, a share: with the clocks' of machine files so
-    # chosen that ranges hold four of five measured steps (experiments/step).
+    graph_share: float = 0.0
+    gap_s: float = 0.0
     spread: float = 0.18
     source: str = ""  # where the numbers are from
 

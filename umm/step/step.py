@@ -559,7 +559,7 @@ def _bytes(asked: Question, stage: Cost, activations: float) -> dict[str, float]
         "weights": (local + gathered) * weight,
         "gradients": gradients * asked.stack.gradient_bytes,
         "optimizer": 0.0 if p.offload == "optimizer" else states * STATES[p.optimizer] * FP32,
-        "activations": activations + copying,
+        "activations": activations * (1.0 + asked.stack.graph_share) + copying,
     }
 
 
