@@ -394,7 +394,7 @@ def _logits(head: Chain) -> int:
 
 
 def ends_in(scheme: str, layer: Outline, vocab: int, ranks: int) -> list[End]:
-    """Return the embedding and the head of a model in a scheme, in ``sequence`` where they have none such.
+    """Return the embedding and the head of a model in a scheme, or in one of their own where they lack it.
 
     Args:
         scheme: Its name, as ``--layouts`` takes it.
@@ -403,10 +403,13 @@ def ends_in(scheme: str, layer: Outline, vocab: int, ranks: int) -> list[End]:
         ranks: Ranks that share the work.
     """
     result = []
+    # Experts cut by tensors have decoded tokens on every rank.
+    decoded = scheme == "tensor" and any(x.context for x in layer.tensors)
+    other = "megatron" if decoded else "sequence"
     for name, outline in ends(layer, vocab).items() if vocab else ():
         try:
             end = in_scheme(scheme, outline, ranks)
             result.append(End(name, end, end.layouts_of(scheme or None, ranks), scheme))
         except ProblemError:  # of attention's, such as ring
-            result.append(End(name, outline, outline.layouts_of("sequence", ranks)))
+            result.append(End(name, outline, outline.layouts_of(other, ranks)))
     return result

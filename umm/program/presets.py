@@ -482,6 +482,8 @@ def _cached(cache: str, dtype: str, backward: bool, name: str) -> str:
     return stored if has_blocks(stored) else f"{stored}:{BLOCK}"
 
 
+ROUTER = "Wg"
+"""Weight of a mixture's router, which checkpoints leave in 16 bits, as ``modules_to_not_convert`` says."""
 _OF_MLP = re.compile(r"W(s?[0-9]|[gdu])")
 """Names of the weights of an MLP, of experts and of their router; others are attention's."""
 
@@ -503,7 +505,8 @@ def _with_weights(outline: Outline, types: Mapping[str, str]) -> Outline:
     tensors, statements = {x.name: x for x in outline.tensors}, list[Statement]()
     for statement in outline.statements:
         weight = statement.factor
-        of_weight = types.get(_part(weight), "") if weight in outline.weights else ""
+        quantized = weight in outline.weights and weight != ROUTER
+        of_weight = types.get(_part(weight), "") if quantized else ""
         if of_weight in EXPANDED:
             tensors[weight] = replace(tensors[weight], stored=of_weight)
         of_tokens = types.get(MLP, "") if statement.to_experts else ""
@@ -514,8 +517,10 @@ def _with_weights(outline: Outline, types: Mapping[str, str]) -> Outline:
         read = statement.reads[0]
         short = f"{read}{SHORT}"
         if short not in tensors:
-            fused = [x.out for x in statements[-1:] if x.passes and x.out == read]
-            statements.append(Map(short, "cast", (read,), fused=tuple(fused)))
+            written = max((i for i, x in enumerate(statements) if read in x.outs), default=-1)
+            fused = written >= 0 and statements[written].passes
+            cast = Map(short, "cast", (read,), fused=(read,) if fused else ())
+            statements.insert(written + 1 if fused else len(statements), cast)
             tensors[short] = replace(tensors[read], name=short, dtype=dtype, role="work")
         names = {read: short}
         if of_tokens:

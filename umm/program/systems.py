@@ -56,10 +56,10 @@ def beside_experts(layouts: str | None, decode: bool = False) -> str | None:
     """Return the layouts of a model's dense layers, given those of its layers with experts.
 
     Attention is laid out as there: by tokens beside whole experts, with weights on every rank or sharded.
-    Decoded tokens have no mask to balance.
+    Decoded tokens have no mask to balance, and are on every rank where experts are cut.
 
-    >>> [beside_experts(x) for x in ("ep8", "ep4-fsdp2", "tensor", "tp8-dp4")]
-    ['context', 'fsdp8', 'sequence', 'tp8-dp4']
+    >>> [beside_experts(x) for x in ("ep8", "ep4-fsdp2", "tensor", "tp8-dp4")], beside_experts("tensor", True)
+    (['context', 'fsdp8', 'sequence', 'tp8-dp4'], 'megatron')
     """
     name = (layouts or "").partition(",")[0].strip()
     experts = re.fullmatch(r"ep(\d+)(?:-(tp|dp|fsdp)(\d+))?\D?.*", name)
@@ -67,7 +67,9 @@ def beside_experts(layouts: str | None, decode: bool = False) -> str | None:
         return f"fsdp{parse_whole(experts[1]) * parse_whole(experts[3])}"
     if experts or name in ("", "expert", "whole"):
         return DATA if decode else CONTEXT
-    return "sequence" if name == "tensor" else layouts
+    if name == "tensor":
+        return "megatron" if decode else "sequence"
+    return layouts
 
 
 def _multiplies(statement: Statement) -> bool:
