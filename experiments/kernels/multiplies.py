@@ -1,7 +1,7 @@
 """Laws of multiplies: the numbers of ``Kernels`` that fit an engine's measured GEMMs best."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import pandas as pd
@@ -15,6 +15,10 @@ TILES = (
     (64, 64), (64, 128), (128, 64), (128, 128), (128, 256), (256, 128), (64, 256), (256, 64),
     (64, 32), (64, 16), (16, 64), (32, 64), (128, 32), (32, 128),
 )  # fmt: skip
+BY_ROWS = ((64, 64), (128, 128))
+COARSE = 128
+"""Rows of C above which kernels of Cutlass for 8 bits have the second of these tiles, whatever the columns:
+``sm90_fp8_dispatch_shape`` of SGLang and vLLM's dispatch by rows; the size is SGLang 0.5.14's by its rows."""
 SPLITS = (1, 2, 4, 8, 16)
 CHUNK = 512
 TYPES = {
@@ -48,24 +52,31 @@ class Law:
         splits: Parts that k may be cut into.
         error: Geometric mean error on shapes that were not fitted.
         bias: Of the same.
+        coarse: Rows of C up to which the kernel has the first tile of BY_ROWS; 0 where a library chooses.
     """
 
     numbers: Mapping[str, float]
     splits: Sequence[int]
     error: float = 0.0
     bias: float = 0.0
+    coarse: int = 0
+
+    @property
+    def tiles(self) -> Sequence[tuple[int, int]]:
+        """Tiles of the kernels."""
+        return BY_ROWS if self.coarse else TILES
 
     def kernels(self, device: Device, dtype: str, issues: tuple[Issue, ...] = ()) -> Kernels:
         """Return the kernels."""
         x = self.numbers
         return Kernels(
-            units=device.units, tiles=TILES, splits=tuple(self.splits),
+            units=device.units, tiles=self.tiles, splits=tuple(self.splits),
             rate=x["value"] * device.peak / device.units, itemsize=element_bytes(dtype.partition(":")[0]),
             feed=x["feed"], start_s=x["start"], ramp_s=x["ramp"], store=x["store"], memory=x["memory"],
             tail=x["tail"], overlap=x["overlap"], split_s=x.get("split", 0.0), reduce=x.get("reduce"),
             norm=x["norm"], boost_s=x.get("boost", np.inf), sustained=x.get("sustained", 1.0),
             cast=x.get("cast"), cast_unit=x.get("cast_unit"), cast_row_s=x.get("cast_row", 0.0),
-            issues=issues,
+            issues=issues, coarse=self.coarse,
         )  # fmt: skip
 
     def seconds(
@@ -88,8 +99,8 @@ MOST_VALUE = 1.05
 def fitted(rows: pd.DataFrame, device: Device, dtype: str) -> Law:
     """Return the law that fits the seconds of multiplies, with its error on half of the shapes.
 
-    Several forms are tried: k split or not, A rounded before or not. The one of the least cost is kept, one
-    of more numbers only if it is better by more than 3 %.
+    Several forms are tried: k split or not, A rounded before or not, tiles by rows. The one of the least cost
+    is kept, one of more numbers only if it is better by more than 3 %.
 
     Args:
         rows: ``m``, ``n``, ``k`` and ``latency`` in ms.
@@ -97,29 +108,31 @@ def fitted(rows: pd.DataFrame, device: Device, dtype: str) -> Law:
         dtype: Of A and B.
     """
     half = np.asarray(pd.util.hash_pandas_object(rows[["n", "k"]], index=False) % 2 == 0)
-    forms: list[tuple[Sequence[int], dict[str, float]]] = [((1,), {}), (SPLITS, {})]
+    forms = [((1,), {}, 0), (SPLITS, {}, 0)]
     if dtype == "bfloat16":
-        forms += [(SPLITS, SLOWED)]
+        forms += [(SPLITS, SLOWED, 0)]
     else:
-        forms += [((1,), CAST), (SPLITS, CAST)]
+        forms += [((1,), CAST, 0), (SPLITS, CAST, 0), ((1,), CAST, COARSE)]
     best: tuple[float, Law] | None = None
-    for splits, more in forms:
-        law, misfit = _fit(rows[half], device, dtype, splits, more)
+    for splits, more, coarse in forms:
+        law, misfit = _fit(rows[half], device, dtype, splits, more, coarse)
         if best is None or misfit < BETTER * best[0]:
             best = misfit, law
     assert best is not None
-    errors = np.log(best[1].seconds(device, dtype, rows[~half]) / rows.latency[~half].to_numpy() * 1e3)
     law = best[1]
-    final, _ = _fit(
-        rows, device, dtype, law.splits, {x: law.numbers[x] for x in CAST | SLOWED if x in law.numbers}
-    )
-    return Law(
-        final.numbers, law.splits, float(np.expm1(np.abs(errors).mean())), float(np.expm1(errors.mean()))
-    )
+    errors = np.log(law.seconds(device, dtype, rows[~half]) / rows.latency[~half].to_numpy() * 1e3)
+    more = {x: law.numbers[x] for x in CAST | SLOWED if x in law.numbers}
+    final, _ = _fit(rows, device, dtype, law.splits, more, law.coarse)
+    return replace(final, error=float(np.expm1(np.abs(errors).mean())), bias=float(np.expm1(errors.mean())))
 
 
 def _fit(
-    rows: pd.DataFrame, device: Device, dtype: str, splits: Sequence[int], more: Mapping[str, float]
+    rows: pd.DataFrame,
+    device: Device,
+    dtype: str,
+    splits: Sequence[int],
+    more: Mapping[str, float],
+    coarse: int = 0,
 ) -> tuple[Law, float]:
     itemsize = element_bytes(dtype.partition(":")[0])
     begin = {
@@ -133,7 +146,9 @@ def _fit(
     measured = rows.latency.to_numpy() * 1e-3
 
     def law(at: Floats) -> Law:
-        return Law({x: _decoded(x, v) for x, v in zip(begin, at.tolist(), strict=True)}, splits)
+        return Law(
+            {x: _decoded(x, v) for x, v in zip(begin, at.tolist(), strict=True)}, splits, coarse=coarse
+        )
 
     def misfits(at: Floats) -> Floats:
         return np.log(law(at).seconds(device, dtype, rows) / measured)

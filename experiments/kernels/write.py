@@ -7,7 +7,7 @@ from typing import Any
 from experiments.kernels.allreduces import OwnKernels
 from experiments.kernels.chips import ENGINES
 from experiments.kernels.collectives import Form, Ways
-from experiments.kernels.multiplies import TILES, Law
+from experiments.kernels.multiplies import Law
 from umm.machines.kernels import Issue
 
 TITLES = {"pytorch": "PyTorch", "xla": "XLA"}
@@ -63,7 +63,7 @@ def efficiency(
         f"[engines.{engine}.efficiency.kernels]",
         'source = "fitted with value"',
         f"units = {units}",
-        "tiles = [" + ", ".join(f'"{r}x{c}"' for r, c in TILES) + "]",
+        "tiles = [" + ", ".join(f'"{r}x{c}"' for r, c in law.tiles) + "]",
         f"splits = {list(law.splits)}",
     ]
     for name, value in numbers.items():
@@ -73,6 +73,8 @@ def efficiency(
             lines.append(f'{name} = "{time(value)}"')
         elif name != "value":
             lines.append(f"{name} = {value:.3g}")
+    if law.coarse:
+        lines.append(f"coarse = {law.coarse}")
     if issues:
         lines.append(f"issues = [{', '.join(map(_issue, issues))}]")
     return "\n".join([*lines, "measured = true", ""])

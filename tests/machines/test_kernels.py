@@ -27,6 +27,7 @@ KERNELS = st.builds(
     tail=st.floats(0, 1),
     overlap=st.floats(0, 1),
     caution=st.sampled_from([0.9, 1.0, 1.3]),
+    coarse=st.sampled_from([0, 128]),
     expected_feed=st.sampled_from([None, 5e11]),
     batched=st.sampled_from([0.8, 1.0]),
     cache=st.sampled_from([0, 50_000_000]),
@@ -138,6 +139,16 @@ def test_kernels_differ_by_the_type_of_c_and_by_unlike_factors(tmp_path):
     bad = text + 'start = "1 us"\n'
     path = write(tmp_path, GOOD.replace("[devices.peak]\n", peak) + bad + SWITCH, "bad.toml")
     assert "all kernels of a type have one start" in error_of(path)
+
+
+def test_rows_alone_choose_the_tile_where_a_kernel_is_coarse():
+    """129 rows of 64 columns are two tiles of 128 by 128, whose loads take twice those of 64 by 64."""
+    both = {"tiles": ((64, 64), (128, 128)), "splits": (1,), "units": 4, "rate": 1e15, "itemsize": 1}
+    rest = {"start_s": 0.0, "ramp_s": 0.0, "store": 1e15, "memory": 1e15, "feed": 1e10}
+    coarse, chosen = Kernels(**both, **rest, coarse=128), Kernels(**both, **rest)
+    few, many = (x.seconds([128, 129], 64, 4096, c_itemsize=2) for x in (coarse, chosen))
+    assert few[0] == many[0]
+    assert few[1] == pytest.approx(2 * many[1])
 
 
 def test_k_is_split_only_where_it_is_long_and_c_small():

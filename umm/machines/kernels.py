@@ -131,6 +131,9 @@ class Kernels:
     parts: float | None = stated(
         BytesPerSecond, "rate at which a unit writes its part of a split to a cache, if not `store`", None
     )
+    coarse: int = stated(
+        Positive, "rows of C up to which the last tile is not chosen, and above which no other is", 0
+    )
     caution: float = stated(MoreThanZero, "factor by which a split must be faster to be chosen", 1.0)
     batched: float = stated(
         Annotated[float, Field(gt=0, le=1)], "share of the rate that kernels of a batch reach", 1.0
@@ -352,6 +355,9 @@ class Kernels:
         shallow = (k < np.maximum(STEP * s, self.split_k)) | (m * n > self.split_area * k)
         shallow |= batch * m * n >= self.split_total * k
         expected = np.where((s > 1) & shallow, np.inf, expected)
+        if self.coarse:
+            last = (r == self.tiles[-1][0]) & (c == self.tiles[-1][1])
+            expected = np.where((m > self.coarse) == last, expected, np.inf)
         best = expected.argmin(axis=0)
         at = best, np.arange(len(best))
         return took[at], waves[at], best
