@@ -10,7 +10,7 @@ from typing import Any, TypeVar, cast
 VARIABLE = "UMM_CACHE"
 """The variable of the environment that names the folder; empty to keep nothing."""
 MAX_ANSWERS = 500
-"""Answers in the folder; beyond it the oldest are deleted."""
+"""Most answers in the folder; beyond it the oldest are deleted."""
 OTHERS = 0o022
 """Who may write, beside the owner of a file."""
 
@@ -82,7 +82,7 @@ def _write(path: Path, written: bytes) -> None:
 
 @lru_cache(maxsize=1)
 def _program() -> tuple[Any, ...]:
-    """Return the version of Python and the files of umm, from which every answer follows."""
+    """Return the sources of an answer beside its key: Python, and the files of umm."""
     import sys
 
     packages = Path(__file__).parents[1]

@@ -29,7 +29,7 @@ def law(system: str, machine: Machine, operation: str, nbytes: float, ranks: int
 
 
 def wire(system: str, machine: Machine, operation: str, nbytes: float, ranks: int) -> float | None:
-    """Return what each rank sends over the rate of its port."""
+    """Return each rank's bytes over the rate of its port."""
     rounds = 2 if operation == "all-reduce" else 1
     return rounds * nbytes * (ranks - 1) / ranks / machine.bandwidth_matrix([0, 1])[0, 1]
 

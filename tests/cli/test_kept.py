@@ -12,7 +12,7 @@ atexit.register(lambda: print(*sys.modules, file=sys.stderr)); start()"""
 
 
 def answer(folder, command=SIMULATE):
-    """Return what a command prints that keeps its answers in a folder, and the modules it imports."""
+    """Return the output of a command that keeps its answers in a folder, and the modules it imports."""
     ran = subprocess.run(
         [sys.executable, "-c", CODE, *command.split()],
         capture_output=True, text=True, check=True, timeout=60, env={**os.environ, "UMM_CACHE": str(folder)},

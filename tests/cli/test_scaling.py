@@ -15,7 +15,7 @@ SMALL = ["--machine", "dgx-h100x4", "-m", "2K", "-n", "2K", "-k", "2K", "--dtype
 
 
 def test_twice_the_ranks_of_a_multiply_without_communication_cost_the_same_device_time():
-    """B is everywhere: half of A's rows each, so two GPU-hours buy what one did."""
+    """B is everywhere: half of A's rows each, so two GPU-hours buy as much as one."""
     result = record("simulate", "--machine", "h100-8", "--ranks", "8,4", "--price", "3.60", *SMALL[2:],
                    "--a", "row", "--b", "row@4", "--c", "row")["scaling"]  # fmt: skip
     eight, four = result["rows"]

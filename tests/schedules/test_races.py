@@ -181,7 +181,7 @@ def test_what_is_read_or_added_to_must_be_there():
 
 
 @pytest.mark.parametrize(
-    ("rows", "cols", "there"),
+    ("rows", "cols", "legal"),
     [
         ((5, 7), (2, 6), True),
         ((4, 7), (2, 6), False),
@@ -190,14 +190,14 @@ def test_what_is_read_or_added_to_must_be_there():
         ((5, 7), (2, 7), False),
     ],
 )
-def test_of_a_temporary_no_more_may_be_read_than_was_written(rows, cols, there):
+def test_of_a_temporary_no_more_may_be_read_than_was_written(rows, cols, legal):
     """Rows 5 to 7 of columns 2 to 6 are; a row or a column more on each side is not."""
     build = builder(A="row", C="row")
-    own, output = build.own("A", 1), build.own("C", 1)
-    room = build.temporary(0, "A", own.rows, own.cols)
-    build.get(own.cut(Interval(5, 7), Interval(2, 6)), room.cut(Interval(5, 7), Interval(2, 6)))
+    tile, output = build.own("A", 1), build.own("C", 1)
+    room = build.temporary(0, "A", tile.rows, tile.cols)
+    build.get(tile.cut(Interval(5, 7), Interval(2, 6)), room.cut(Interval(5, 7), Interval(2, 6)))
     build.put(room.cut(Interval(*rows), Interval(*cols)), output.cut(Interval(*rows), Interval(*cols)))
-    assert (unwritten(build.schedule()) == []) == there
+    assert (unwritten(build.schedule()) == []) == legal
 
 
 @settings(max_examples=examples(100))

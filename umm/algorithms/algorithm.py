@@ -92,7 +92,7 @@ class Algorithm:
         return self.refuses(problem, machine, **options)
 
     def check(self, problem: Problem, machine: Machine, options: Mapping[str, Any]) -> None:
-        """Refuse a problem it cannot serve; ProblemError says why, and what would work."""
+        """Refuse a problem it cannot serve; ProblemError gives the reason and a remedy."""
         why = self.refusal(problem, machine, options)
         if why is not None:
             raise ProblemError(f"{self.name} cannot multiply this: {why}")

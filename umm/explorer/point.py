@@ -259,7 +259,7 @@ def _space_of(state: State, problem: Problem) -> Space:
 
 
 def point_of(case: Case, choice: Choice | None = None) -> Point:
-    """Return the point of a case; InputError if it has none; says why, and what would work.
+    """Return the point of a case; InputError, with reason and remedy, if it has none.
 
     Args:
         case: What was asked.

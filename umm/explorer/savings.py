@@ -214,7 +214,7 @@ def over_of(asked: str, machine: Machine) -> str:
 
 
 def counts_of(text: str, over: str, machine: Machine) -> tuple[int, ...]:
-    """Return the numbers that are compared; InputError for what is no list of numbers above 0.
+    """Return the numbers that are compared; InputError unless they are a list of numbers above 0.
 
     Args:
         text: As typed, ``1,2,4``; nothing for 1, 2, 4 and 8, of ranks no more than the machine has.

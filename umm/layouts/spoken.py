@@ -46,7 +46,7 @@ class Spoken(TileGrid):
 
     @classmethod
     def from_dtensor(cls, x: Any, placements: Any = None, shape: Sequence[int] | None = None) -> Self:
-        """Return how a DTensor lies; LayoutError for what is no layout of a matrix, such as Partial.
+        """Return a DTensor's layout; LayoutError if it is none of a matrix, such as Partial.
 
         Args:
             x: A DTensor or a DTensorSpec. Or, with placements and a shape, a ``DeviceMesh``, the lengths of
@@ -64,7 +64,7 @@ class Spoken(TileGrid):
         return cls.of_parts(dtensor.parts(mesh, placements, sizes), sizes)
 
     def to_dtensor(self, mesh: Any = None) -> Any:
-        """Return the mesh and the placements of this layout; LayoutError naming what DTensor cannot say.
+        """Return the mesh and the placements of this layout; LayoutError naming the part DTensor cannot say.
 
         Args:
             mesh: A ``DeviceMesh``; None finds one, if possible one along which ranks are counted.
@@ -103,7 +103,7 @@ class Spoken(TileGrid):
         return cls.of_parts(jax.parts(mesh, spec, sizes), sizes)
 
     def to_jax(self, mesh: Any = None) -> Any:
-        """Return the mesh and the PartitionSpec of this layout; LayoutError naming what JAX cannot say.
+        """Return the mesh and the PartitionSpec of this layout; LayoutError naming the part JAX cannot say.
 
         Args:
             mesh: A ``jax.sharding.Mesh``; None finds one, if possible one along which devices are counted.

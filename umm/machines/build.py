@@ -22,7 +22,7 @@ from umm.units import parse_bandwidth, parse_bytes
 def build(
     content: Mapping[str, Any], path: Path, name: str, choices: Mapping[str, Any] | None = None
 ) -> Machine:
-    """Return the machine a file describes; MachineError in one line, the file, the key and what would work.
+    """Return the machine a file describes; MachineError in one line: file, key and remedy.
 
     Args:
         name: Of the machine.

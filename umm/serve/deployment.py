@@ -23,7 +23,7 @@ class Deployment:
     chunk: int | None = None  # tokens of prompts in one batch with those decoded; None if prompts are apart
 
     def __post_init__(self) -> None:
-        """Refuse sizes that cannot be; ProblemError names the size, and what would work."""
+        """Refuse sizes that cannot be; ProblemError names the size and a remedy."""
         for field in fields(self):
             value = getattr(self, field.name)
             if isinstance(value, int) and value < 1:

@@ -14,7 +14,7 @@ from umm.machines.drafts.measured import AIC, AIC_TABLE
 
 
 def seconds(game: Game, sol: bool = False) -> Floats | None:
-    """Return what its engine answers from a folder that has the known rows alone; None without the extra."""
+    """Return its engine's answer from a folder that has the known rows alone; None without the extra."""
     if find_spec(AIC) is None:
         return None
     from aiconfigurator_core.sdk import engine, perf_database

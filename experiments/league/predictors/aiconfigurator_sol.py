@@ -6,5 +6,5 @@ from umm.arrays import Floats
 
 
 def seconds(game: Game) -> Floats | None:
-    """Return what its engine answers without tables."""
+    """Return its engine's answer without tables."""
     return answers(game, sol=True)

@@ -53,7 +53,7 @@ def amid_sweep(folder: Path, processes: dict[int, str], share: float) -> bool:
 
 
 def amid_mpi_sweep(folder: Path, processes: dict[int, str], share: float) -> bool:
-    """As amid a sweep, once umm cleans up: what Hydra leaves if it is killed before stays."""
+    """As amid a sweep, once umm cleans up: remains of a Hydra that is killed before stay."""
     cleans = any(words == SWEEPER and os.getsid(x) == x for x, words in processes.items())
     return len(processes) > ALONE and cleans and amid_sweep(folder, processes, share)
 

@@ -44,7 +44,7 @@ def test_there_are_1000_kills_of_all_kinds_but_of_opencl():
 
 
 def test_processes_and_files_of_other_jobs_are_not_seen(tmp_path):
-    """Of 924 kills beside other MPI jobs five failed for what those had left or still needed."""
+    """Of 924 kills beside other MPI jobs five failed for files that those had left or still needed."""
     program = "import json, os; print(json.dumps([os.listdir(x) for x in ('/tmp', '/dev/shm', '/proc')]))"
     words = apart([sys.executable, "-c", program])
     if words is None:

@@ -360,7 +360,7 @@ def better_than(
 
 
 def follows_from(request: "Request | None") -> Any:
-    """Return the key of answers on a multiply; None of others, and of policies that plug-ins bring."""
+    """Return the sources of answers on a multiply; None of others, and of policies of plug-ins."""
     if request is None or request.problem.kind != "problem" or request.choices.get("policy") != DIRECT:
         return None
     machine = request.machine

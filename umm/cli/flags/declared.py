@@ -47,7 +47,7 @@ class Flag:
 
 
 class Late(click.Option):
-    """An option whose help is made when it is read, from modules that the command does without."""
+    """An option whose help is made when it is read, from modules that its command does without."""
 
     text: Callable[[], str] | None = None
 

@@ -132,7 +132,7 @@ def _edges(x: Dimension, size: int) -> Ints:
 
 
 def written(layout: Laid, text: str) -> HpfLayout:
-    """Return a layout in HPF's words; LayoutError naming what HPF cannot say."""
+    """Return a layout in HPF's words; LayoutError naming the part that HPF cannot say."""
     places = layout.places
     counts = []
     for letter, offsets in zip("*ij", (places[:, 0, 0], places[0, :, 0], places[0, 0, :]), strict=True):

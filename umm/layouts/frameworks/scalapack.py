@@ -106,7 +106,7 @@ def read(text: str, shape: tuple[int, int], ranks: int) -> Parts:
 
 
 def written(layout: Laid, text: str) -> ScalapackLayout:
-    """Return a layout as a descriptor; LayoutError naming what a descriptor cannot say."""
+    """Return a layout as a descriptor; LayoutError naming the part without a descriptor."""
     if len(layout.places) > 1:
         raise LayoutError(f"{text}: ScaLAPACK holds a matrix once, not in {len(layout.places)} replicas")
     rows, cols = layout.process_grid

@@ -114,7 +114,7 @@ class Statement(ABC):
 
     @abstractmethod
     def check(self, tensors: Tensors) -> None:
-        """Refuse tensors whose shapes or types do not fit; ProblemError saying what it needs."""
+        """Refuse tensors whose shapes or types do not fit; ProblemError states the requirement."""
 
     def flop(self, tensors: Tensors) -> int:
         """Return its floating-point operations; only multiplies count."""

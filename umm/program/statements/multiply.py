@@ -145,7 +145,7 @@ class Multiply(Statement):
         return m, n, k
 
     def check(self, tensors: Tensors) -> None:
-        """Refuse tensors whose shapes or types do not fit; ProblemError saying what it needs."""
+        """Refuse tensors whose shapes or types do not fit; ProblemError states the requirement."""
         if self.out in (self.a, self.b):
             raise ProblemError(f"it reads {self.out} while it writes it; write to another tensor")
         a, b = tensors[self.a], tensors[self.b]

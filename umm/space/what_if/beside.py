@@ -1,4 +1,4 @@
-"""Answers beside a prediction: its range, a better point, the assumption that decides."""
+"""Companions of a prediction: its range, a better point, the assumption that decides."""
 
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -70,7 +70,7 @@ class Beside:
     room: int | None = None  # bytes a rank has of its device's memory, if that is known
     noise: "Noise | None" = None  # how runs differ from the prediction, if that was asked for
     spread: "Spread | None" = None  # then the median and p95 of the makespan
-    widest: Widest | None = None  # the number to measure next, if the range is wide
+    widest: "Widest | None" = None  # the number to measure next, if the range is wide
     left_out: bool = False  # whether advice is left out, since its search would take long
 
     def verdict(self, trace: Trace) -> str:
