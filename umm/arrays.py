@@ -100,8 +100,7 @@ def frozen(kind: type[Made], fields: Mapping[str, Any] | Iterable[tuple[str, Any
 def in_c(module: str, name: str) -> Callable[..., Any]:
     """Return a function that was compiled from C.
 
-    Raises:
-        UmmError: if it was not compiled, or its source has changed since: an old one never runs.
+    UmmError if it was not compiled, or its source has changed since: an old one never runs.
     """
     again = "run python -m umm_sim.build in the clone, or install umm-sim again"
     try:

@@ -56,8 +56,7 @@ class Check:
 def random_operands(problem: Problem, seed: int = 0) -> tuple[NDArray[Any], NDArray[Any]]:
     """Return A and B uniform in [−1, 1), in the problem's type; bfloat16 as float32 values that it has.
 
-    Raises:
-        InfeasibleError: if this host lacks the memory.
+    InfeasibleError if this host lacks the memory.
 
     >>> a, _ = random_operands(Problem(m=2, n=2, k=2, dtype="bfloat16"))
     >>> a.dtype.name, np.all(a.view(np.uint32) % 2**16 == 0)
@@ -73,11 +72,10 @@ def random_arrays(
 ) -> dict[str, NDArray[Any]]:
     """Return arrays uniform in [−1, 1), by name; bfloat16 as float32 values that it has.
 
+    InfeasibleError if this host lacks the memory.
+
     Args:
         wanted: Shape and type of each.
-
-    Raises:
-        InfeasibleError: if this host lacks the memory.
     """
     sizes = [rows * cols * max(4, itemsize(dtype)) for (rows, cols), dtype in wanted.values()]
     _check_memory(" and ".join(wanted), sum(sizes) + max(sizes, default=0))  # one twice while it is drawn
@@ -88,8 +86,7 @@ def random_arrays(
 def reference_product(a: NDArray[Any], b: NDArray[Any]) -> NDArray[Any]:
     """Return AB as NumPy has it in float64, or complex128, A and B taken as they are.
 
-    Raises:
-        InfeasibleError: if this host lacks the memory.
+    InfeasibleError if this host lacks the memory.
     """
     wide = np.result_type(np.float64, np.complex128 if a.dtype.kind == "c" else np.float64)
     _check_memory(f"A, B and C in {wide}", wide.itemsize * (a.size + b.size + len(a) * b.shape[1]))
@@ -117,11 +114,8 @@ def random_inputs(chain: Chain, seed: int = 0) -> dict[str, NDArray[Any]]:
     """Return operands of a chain, uniform in [−1, 1); a right factor of r rows is scaled by about 1/√r.
 
     So activations stay near 1 from multiply to multiply, and what a softmax is given does not saturate it.
-    The scale is a power of two, which keeps a value of bfloat16 one. What is only summed has a slice for
-    each replica, along a third dimension in front.
-
-    Raises:
-        InfeasibleError: if this host lacks the memory.
+    The scale is a power of two, which keeps a value of bfloat16 one. What is only summed has a slice for each
+    replica, along a third dimension in front. InfeasibleError if this host lacks the memory.
     """
     named = by_name(chain.tensors)
     summed = {name for x in chain.statements if x.sums_replicas for name in x.reads}
@@ -139,8 +133,7 @@ def random_inputs(chain: Chain, seed: int = 0) -> dict[str, NDArray[Any]]:
 def chain_reference(chain: Chain, operands: Mapping[str, NDArray[Any]]) -> dict[str, NDArray[np.float64]]:
     """Return the outputs of a chain as float64 NumPy has them.
 
-    Raises:
-        InfeasibleError: if this host lacks the memory.
+    InfeasibleError if this host lacks the memory.
     """
     elements = sum(x.shape[0] * x.shape[1] for x in chain.tensors)
     _check_memory(f"the tensors of {chain.name} in float64", 8 * elements)

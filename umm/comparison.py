@@ -37,12 +37,11 @@ def rank_agreement(
 ) -> RankAgreement:
     """Compare the order that predictions give a set of points with the measured order.
 
+    InputError if the numbers of points differ, or there is none.
+
     Args:
         predicted_times: A time per point, in seconds; of equal winners the first counts.
         measured_times: A time for each of the same points.
-
-    Raises:
-        InputError: if the numbers of points differ, or there is none.
 
     >>> rank_agreement([1.0, 2.0, 3.0], [1.5, 1.2, 9.0])
     RankAgreement(tau=0.3333333333333333, regret=0.25, points=3)

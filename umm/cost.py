@@ -62,6 +62,7 @@ def gemm_seconds(
     Launch overhead plus the larger of the arithmetic, 2mnk over peak times efficiency, and the memory
     traffic: A and B read once, C read and written. What of C a rank adds to again it does not load, where the
     machine says how fast it would; with that no multiply goes below the roofline at the best efficiency.
+    MachineError if the machine states no peak for this dtype.
 
     Where the machine file describes a library's kernels, these give the time: their start, which a kernel
     queued behind another takes too, tiles, waves and memory. The launch is not counted then: it is exposed
@@ -82,9 +83,6 @@ def gemm_seconds(
         pace: Factors of the device of each multiply on the machine's numbers.
         scheduled: Whether A has its type already, because rounding it is an action of its own, and kernels in
             graphs take no time of the host.
-
-    Raises:
-        MachineError: The machine states no peak for this dtype.
 
     Weights that kernels expand, as of ``bfloat16xint4``, are read in their own bytes, and multiply at A's
     rate. Floats of 4 bits multiply as such where the device can; A is then rounded first.
@@ -211,7 +209,7 @@ def attention_seconds(
 
     Launch overhead plus the larger of arithmetic, at the machine's rate for kernels of this kind, and memory
     traffic. Each operand is read or written once, and no score ever is. Forward, an engine's own kernel gives
-    the time where the machine has one.
+    the time where the machine has one. MachineError if the machine states no peak for this dtype.
 
     Args:
         dtype: Of queries, keys and values.
@@ -220,9 +218,6 @@ def attention_seconds(
         pace: Factors of the device on the machine's numbers.
         written: Whether an engine writes keys and values to its cache before.
         cached: Type of keys and values in memory, if not that of the products.
-
-    Raises:
-        MachineError: The machine states no peak for this dtype.
     """
     cached = cached or dtype
     if machine.prefill and not backward:
@@ -394,12 +389,9 @@ def _measured(
     machine: Machine, kernel: str, shape: tuple[object, ...], sizes: tuple[npt.ArrayLike, ...],
     law: Callable[..., Floats | None], took: Floats,
 ) -> Floats:  # fmt: skip
-    """Return seconds by law as measured rows of the same format correct them, where the machine has some.
-
-    Args:
-        machine: The device, with its tables.
-        law: Seconds on a machine of sizes, as benchmarks measure them with a warm cache.
-    """
+    """Return seconds by law as measured rows of the same format correct them, where the machine has some."""
+    # machine: the device, with its tables. law: seconds on a machine of sizes, as benchmarks measure them
+    # with a warm cache.
     tables = machine.serving
     rows = tables.rows.get((kernel, format_text(*shape))) if tables else None
     if rows is None or tables is None:
@@ -491,6 +483,7 @@ def grouped_seconds(
     The rows of each are padded to whole tiles, which is what few rows of an expert cost; each expert's weight
     is read once. The first part has the launch. An engine's kernels of experts give the time where the
     machine has some of this type; else what the file states of grouped kernels, or its other multiplies.
+    MachineError if the machine states no peak for this dtype.
 
     Args:
         dtype: Of both operands; see :func:`gemm_seconds`.
@@ -499,9 +492,6 @@ def grouped_seconds(
         k: Length of the sums.
         c_itemsize: Bytes of an element of the product.
         pace: Factors of the device on the machine's numbers.
-
-    Raises:
-        MachineError: The machine states no peak for this dtype.
     """
     multiplied = machine.multiplied(dtype)
     rate = machine.grouped.get(rated(multiplied))

@@ -125,12 +125,11 @@ def has_blocks(dtype: str) -> bool:
 def itemsize(dtype: str, owner: str = "") -> int:
     """Return the bytes of one element, its scale aside, of weights that kernels expand once expanded.
 
+    ProblemError for a type that umm does not multiply.
+
     Args:
         dtype: The name of a type.
         owner: Name of the matrix, for the error.
-
-    Raises:
-        ProblemError: for a type that umm does not multiply.
 
     >>> itemsize("float32"), itemsize("bfloat16"), itemsize("float8_e4m3:128")
     (4, 2, 1)
@@ -164,8 +163,7 @@ def itemsize(dtype: str, owner: str = "") -> int:
 def element_bytes(dtype: str) -> float:
     """Return the bytes that one element moves as, also of a type that is priced alone.
 
-    Raises:
-        ProblemError: for a type that umm does not know.
+    ProblemError for a type that umm does not know.
 
     >>> element_bytes("bfloat16"), element_bytes("float4_e2m1")
     (2.0, 0.5625)
@@ -206,10 +204,7 @@ def product_type(dtype: str) -> str:
 def accumulated_in(dtype: str) -> str:
     """Return the type of C in a file that does not say: float32 for 16-bit inputs, bfloat16 for 8 bits.
 
-    Calibrated kernels write this type too.
-
-    Raises:
-        ProblemError: for a type that umm does not multiply.
+    Calibrated kernels write this type too. ProblemError for a type that umm does not multiply.
 
     >>> accumulated_in("float16"), accumulated_in("float64"), accumulated_in("float8_e5m2")
     ('float32', 'float64', 'bfloat16')
@@ -220,8 +215,7 @@ def accumulated_in(dtype: str) -> str:
 def check_product(dtype: str, c_dtype: str) -> None:
     """Refuse a type of C that products of 8-bit factors are not kept in, and one of 8 bits.
 
-    Raises:
-        ProblemError: if it is so.
+    ProblemError if it is so.
     """
     if (dtype in COMPLEX) != (c_dtype in COMPLEX):
         raise ProblemError(

@@ -192,11 +192,10 @@ def executor(name: str, **options: Any) -> Executor:
 def offered_name(name: str) -> Any:
     """Return an installed package's object for a name of ``umm``; it is imported only now.
 
+    ExecutorUnavailableError if no package offers it, or a module it needs is not installed.
+
     Args:
         name: Name in the package's entry-point group ``umm.names``.
-
-    Raises:
-        ExecutorUnavailableError: if no package offers it, or a module it needs is not installed.
     """
     entry = plugin(NAMES, name)
     if entry:

@@ -75,12 +75,11 @@ def read_text(path: str | Path, most: int = MOST_TEXT) -> str:
 def read_bytes(path: str | Path, most: int) -> bytes:
     """Return the bytes of a file; one without an end is read no further than ``most``.
 
+    InputError in one line, if it cannot be read, or is longer.
+
     Args:
         path: The file, which may be a pipe that is open already.
         most: Most bytes that it may have.
-
-    Raises:
-        InputError: in one line, if it cannot be read, or is longer.
     """
     with opened(path, most, pipe=True) as file:
         try:
@@ -95,8 +94,7 @@ def read_bytes(path: str | Path, most: int) -> bytes:
 def unpacked(content: bytes, path: str | Path, most: int) -> bytes:
     """Return bytes unpacked by gzip, up to ``most`` of them; plain bytes as they are.
 
-    Raises:
-        InputError: in one line, if they are no whole gzip file, or have more.
+    InputError in one line, if they are no whole gzip file, or have more.
     """
     parts: list[bytes] = []
     left = content
@@ -118,15 +116,13 @@ def opened(path: str | Path, most: int | None = None, pipe: bool = False) -> Bin
     """Open a file of anybody for reading; all readers begin here.
 
     A pipe of the file system blocks until somebody writes, a device may never end, and opening either can
-    have effects: only what is a file is opened. ``/dev/null`` is an empty one.
+    have effects: only what is a file is opened. ``/dev/null`` is an empty one. InputError in one line, if it
+    cannot be opened, is not a file, or is longer.
 
     Args:
         path: The file.
         most: Most bytes that it may have; None where the caller reads parts of it.
         pipe: Whether it may also be a pipe that this process has open: ``/dev/stdin``, ``<(command)``.
-
-    Raises:
-        InputError: in one line, if it cannot be opened, is not a file, or is longer.
     """
     if not str(path) or "\0" in str(path):
         raise InputError(f"{shown(str(path))} cannot name a file; write a path")
@@ -161,8 +157,7 @@ def _expect_file(path: str | Path, status: os.stat_result, pipe: bool) -> None:
 def read_toml(path: str | Path) -> dict[str, Any]:
     """Read a TOML file; see :func:`parse_toml`.
 
-    Raises:
-        InputError: in one line, if it cannot be read, or is not TOML.
+    InputError in one line, if it cannot be read, or is not TOML.
     """
     return parse_toml(read_text(path, MOST_TOML), path)
 
@@ -170,8 +165,7 @@ def read_toml(path: str | Path) -> dict[str, Any]:
 def parse_toml(text: str, path: str | Path) -> dict[str, Any]:
     """Parse a TOML text; its whole numbers fit 64 bits, as TOML has it.
 
-    Raises:
-        InputError: in one line, if it is not TOML.
+    InputError in one line, if it is not TOML.
     """
     _check_keys(text, path)
     import tomllib
@@ -248,9 +242,8 @@ def parse_json(text: str, what: str) -> Any:
 def read_json(path: str | Path, what: str, most: int = MOST_TEXT) -> Any:
     """Return the value of a JSON file; see :func:`parse_json`.
 
-    Raises:
-        InputError: in one line naming the file, if it cannot be read, is longer than ``most`` bytes, or is no
-            JSON.
+    InputError in one line naming the file, if it cannot be read, is longer than ``most`` bytes, or is no
+    JSON.
     """
     text = read_text(path, most)
     try:
@@ -262,8 +255,7 @@ def read_json(path: str | Path, what: str, most: int = MOST_TEXT) -> Any:
 def target_of(path: str | Path) -> Path | None:
     """Return the file that writing to a path makes or replaces, None for a pipe or a device.
 
-    Raises:
-        InputError: if there can be none: no folder, or one that may not be written to, or links in a circle.
+    InputError if there can be none: no folder, or one that may not be written to, or links in a circle.
     """
     if not str(path) or "\0" in str(path):
         raise InputError(f"{shown(str(path))} cannot name a file; write a path")
@@ -290,12 +282,10 @@ def whole_file(path: str | Path, durable: bool = False) -> Iterator[Path]:
 
     It is a file of this writer alone, in the same folder, with the mode of the one that it replaces. A link
     is followed to its file. What is not a file, a pipe or ``/dev/stdout`` say, is written to as it is.
+    InputError if the file cannot be written.
 
     Args:
         durable: Whether its bytes and its name must outlast a loss of power from the end of the block on.
-
-    Raises:
-        InputError: if the file cannot be written.
     """
     if not str(path) or "\0" in str(path):
         raise InputError(f"{str(path)!r} cannot name a file; write a path")
@@ -376,12 +366,10 @@ def fields_of(
 ) -> dict[str, Any]:
     """Return a JSON object that has the required keys, and none but these and the optional ones.
 
-    Args:
-        data: What the JSON holds.
-        what: Its expected kind, for the message: ``a tensor``.
+    InputError naming the key that is missing or unknown, and those there are.
 
-    Raises:
-        InputError: naming the key that is missing or unknown, and those there are.
+    Args:
+        what: Its expected kind, for the message: ``a tensor``.
 
     >>> fields_of({"name": "X", "shap": [2, 3]}, "a tensor", ("name", "shape"))
     Traceback (most recent call last):
@@ -403,8 +391,7 @@ def fields_of(
 def whole_number(value: Any, what: str, least: int = 0, below: int = 2**63) -> int:
     """Return a whole number as a file gives it; 2.0, True and "2" are not taken for one.
 
-    Raises:
-        InputError: if it is not one, or lies outside least … below − 1.
+    InputError if it is not one, or lies outside least … below − 1.
     """
     if type(value) is not int or not least <= value < below:
         most = "" if below == 2**63 else f" and < {below}"
@@ -417,8 +404,7 @@ def whole_number(value: Any, what: str, least: int = 0, below: int = 2**63) -> i
 def real_number(value: Any, what: str) -> float:
     """Return a finite number as a file gives it, whole or not; True and "2" are not taken for one.
 
-    Raises:
-        InputError: if it is not one.
+    InputError if it is not one.
     """
     if type(value) not in (int, float) or not abs(value) < 2.0**1000:
         raise InputError(f"{what} = {shown(value)} is not possible; it must be a finite number")

@@ -76,8 +76,7 @@ def parse_whole(text: str, what: str = "a number", least: int = 0, below: int = 
 def parse_real(text: str, what: str = "a number") -> float:
     """Return the finite number that a text is in decimal digits.
 
-    Raises:
-        InputError: in one line, naming ``what``, if it is none.
+    InputError in one line, naming ``what``, if it is none.
     """
     number = real_in(text)
     if number is None:

@@ -49,9 +49,8 @@ def plugin(group: str, name: str) -> EntryPoint | None:
 def loaded(entry: EntryPoint) -> Any:
     """Return the object of a plug-in.
 
-    Raises:
-        ExecutorUnavailableError: if its module has no such object or cannot be imported.
-        ModuleNotFoundError: if a module is not installed.
+    ExecutorUnavailableError if its module has no such object or cannot be imported. ModuleNotFoundError if a
+    module is not installed.
     """
     try:
         return entry.load()

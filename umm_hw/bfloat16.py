@@ -14,8 +14,7 @@ BFLOAT16 = np.dtype([("bfloat16", "<u2")])
 def numpy_bfloat16() -> np.dtype[Any]:
     """Return the type of ml_dtypes, with which NumPy calculates.
 
-    Raises:
-        ExecutorUnavailableError: if that is not installed.
+    ExecutorUnavailableError if that is not installed.
     """
     try:
         from ml_dtypes import bfloat16

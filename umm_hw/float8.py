@@ -25,8 +25,7 @@ Types = Callable[[str], np.dtype[Any]]
 def float8_dtype(name: str) -> np.dtype[Any]:
     """Return NumPy's type of an element and its scale.
 
-    Raises:
-        ExecutorUnavailableError: if ml_dtypes is not installed.
+    ExecutorUnavailableError if ml_dtypes is not installed.
     """
     try:
         import ml_dtypes
@@ -87,8 +86,7 @@ def quantised(array: Array, dtype: str, axis: int) -> Array:
 def stand_ins(schedule: Schedule, types: Types) -> list[np.dtype[Any]]:
     """Return the NumPy type that holds each tensor: float64 for sums of products of 8-bit factors.
 
-    Raises:
-        InputError: if a tensor of 8 bits is computed: what it is rounded from is not kept anywhere.
+    InputError if a tensor of 8 bits is computed: what it is rounded from is not kept anywhere.
     """
     tensors = schedule.tensors
     scaled = [is_float8(tensor.dtype) for tensor in tensors]

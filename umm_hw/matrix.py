@@ -26,9 +26,7 @@ DTYPES = ("float64", "float32", "float16", "complex128", "complex64", "int64", "
 def array_dtype(name: str) -> np.dtype[Any]:
     """Return NumPy's type of this name.
 
-    Raises:
-        InputError: for another type.
-        ExecutorUnavailableError: for bfloat16 without ml_dtypes.
+    InputError for another type. ExecutorUnavailableError for bfloat16 without ml_dtypes.
     """
     if name == "bfloat16":
         return numpy_bfloat16()

@@ -120,14 +120,13 @@ def operands_of(
 ) -> dict[str, NDArray[Any]]:
     """Return an array for every tensor that has one before the run, in the type that stands for the tensor's.
 
+    InputError if there are more or fewer, one has another shape, or NumPy lacks the type. InfeasibleError if
+    this host lacks the memory for random ones.
+
     Args:
         operands: By name, or in the order of the tensors; one with a third, first, dimension has a slice for
             every replica. Uniform in [−1, 1) with a fixed seed if None.
         types: The NumPy type that stands for a type of a tensor; floats are rounded to bfloat16.
-
-    Raises:
-        InputError: if there are more or fewer, one has another shape, or NumPy lacks the type.
-        InfeasibleError: if this host lacks the memory for random ones.
     """
     inputs = {tensor.name: tensor for tensor in schedule.tensors if tensor.is_input}
     dtypes = {name: types(tensor.dtype) for name, tensor in inputs.items()}

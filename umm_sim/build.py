@@ -33,8 +33,7 @@ class CompilerError(Exception):
 def build(source: Path, folder: Path) -> Path:
     """Compile a source into a folder and return the path of the module.
 
-    Raises:
-        CompilerError: if there is no compiler, or it fails, as without Python's headers.
+    CompilerError if there is no compiler, or it fails, as without Python's headers.
     """
     from setuptools import Distribution, Extension
     from setuptools.command.build_ext import build_ext
@@ -62,8 +61,7 @@ def library(source: Path) -> Path:
 def build_in_place(root: Path) -> None:
     """Compile beside its source in a tree whatever is missing there or older.
 
-    Raises:
-        CompilerError: see :func:`build`.
+    CompilerError if see :func:`build`.
     """
     for source in (root / x for x in SOURCES):
         made = library(source)

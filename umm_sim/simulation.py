@@ -28,18 +28,13 @@ _NO_MEANS = np.empty(0, dtype=np.int8), np.empty(0)
 def simulate(schedule: Schedule) -> Times:
     """Return when each action starts and finishes, in seconds.
 
-    Raises:
-        ScheduleError: if some actions never finish, because what they wait for waits for them.
+    ScheduleError if some actions never finish, because what they wait for waits for them.
     """
     return _simulated(schedule)[:2]
 
 
 def makespan(schedule: Schedule) -> float:
-    """Return when the last action finishes, in seconds.
-
-    Raises:
-        ScheduleError: if some actions never finish.
-    """
+    """Return when the last action finishes, in seconds; ScheduleError if some actions never finish."""
     return _simulated(schedule)[2]
 
 

@@ -79,8 +79,7 @@ class Algorithm:
     def chosen(self, given: Mapping[str, Any]) -> dict[str, Any]:
         """Return a value for every option.
 
-        Raises:
-            ScheduleError: for an unknown option, or a value that means nothing.
+        ScheduleError for an unknown option, or a value that means nothing.
         """
         return chosen(self.options, given, self.name)
 

@@ -261,15 +261,12 @@ def lowered(
     """Return the schedule of a problem by an algorithm.
 
     What lies in the algorithm's own layout already is used where it is; anything else is copied into a work
-    tensor first, and C out of one at the end.
+    tensor first, and C out of one at the end. ProblemError if the algorithm cannot serve the problem.
+    ScheduleError for an unknown option, or a value that means nothing.
 
     Args:
         problem: What is multiplied, in any layouts.
         way_of: Returns the way to move an operand of a type from one layout to another.
-
-    Raises:
-        ProblemError: if the algorithm cannot serve the problem.
-        ScheduleError: for an unknown option, or a value that means nothing.
     """
     options = algorithm.chosen(given)
     algorithm.check(problem, machine, options)

@@ -111,8 +111,7 @@ def part_names(matrices: Sequence[Saved], ranks: int) -> list[str]:
 def read_manifest(folder: Path) -> tuple[int, tuple[Saved, ...]]:
     """Return the ranks that saved a checkpoint, and its matrices.
 
-    Raises:
-        InputError: in one line, if there is none, or it does not say what one is.
+    InputError in one line, if there is none, or it does not say what one is.
     """
     path = folder / MANIFEST
     try:

@@ -51,10 +51,8 @@ class Checkpoint(Mapping[str, Array]):
     def __getitem__(self, name: str) -> Array:
         """Return a whole matrix; one of bfloat16 as the float32 values that it has.
 
-        Raises:
-            KeyError: if no matrix has this name.
-            InputError: if a part is missing or damaged.
-            InfeasibleError: if this host lacks the memory.
+        KeyError if no matrix has this name. InputError if a part is missing or damaged. InfeasibleError if
+        this host lacks the memory.
         """
         matrix = self.matrices[name]
         rows, cols = matrix.layout.shape
@@ -74,12 +72,11 @@ class Checkpoint(Mapping[str, Array]):
     def fill(self, name: str, pieces: Iterable[Piece]) -> None:
         """Copy pieces of a matrix, bit for bit; each part they lie in is read and verified once.
 
+        InputError if there is no such matrix, or a part is missing or damaged. InfeasibleError if this host
+        lacks the memory for what one rank wrote.
+
         Args:
             pieces: Pieces to fill; their arrays have elements of its type's size.
-
-        Raises:
-            InputError: if there is no such matrix, or a part is missing or damaged.
-            InfeasibleError: if this host lacks the memory for what one rank wrote.
         """
         if name not in self.matrices:
             raise InputError(f"{self.folder} holds no {name!r}; {did_you_mean(name, self.matrices)}")

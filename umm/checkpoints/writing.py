@@ -28,13 +28,12 @@ Array = NDArray[Any]
 def write_part(folder: str | Path, rank: int, sections: Iterable[Sequence[Array]]) -> None:
     """Write one rank's part; all ranks must have done so before one of them calls :func:`commit`.
 
+    InputError if it cannot be written.
+
     Args:
         folder: Of the checkpoint; it is made if it is not there.
         sections: For each matrix the rank's tiles, in row-major order of the tile grid; none if the rank is
             not of the replica that is saved.
-
-    Raises:
-        InputError: if it cannot be written.
     """
     folder = _made(folder)
     parts = [[np.ascontiguousarray(tile) for tile in tiles] for tiles in sections]
@@ -50,11 +49,10 @@ def write_part(folder: str | Path, rank: int, sections: Iterable[Sequence[Array]
 def commit(folder: str | Path, matrices: Sequence[Saved]) -> None:
     """Let the parts that all ranks have just written be the checkpoint, and remove those of the one before.
 
+    InputError if a part is missing, or the manifest cannot be written; the old checkpoint stands.
+
     Args:
         matrices: In the order of each rank's sections; they need no checksums yet.
-
-    Raises:
-        InputError: if a part is missing, or the manifest cannot be written; the old checkpoint stands.
     """
     folder, ranks = Path(folder), matrices[0].layout.ranks
     by_rank = [_noted(folder, rank, len(matrices)) for rank in range(ranks)]
@@ -148,8 +146,7 @@ def _tiles(matrix: Saved, array: Array, rank: int) -> list[Array]:
 def check_folder(folder: str | Path) -> None:
     """Refuse a folder that can be neither used nor made, before the work whose results it is to hold.
 
-    Raises:
-        InputError: if so; nothing is made.
+    InputError if so; nothing is made.
     """
     if "\0" in str(folder):
         raise InputError(f"{str(folder)!r} cannot name a folder; write a path")

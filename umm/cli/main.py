@@ -59,8 +59,7 @@ class LazyGroup(click.Group):
     ) -> tuple[str | None, click.Command | None, list[str]]:
         """Find the command; an unknown one is answered with the nearest, ``peers --step`` is step's.
 
-        Raises:
-            click.UsageError: if there is no such command.
+        click.UsageError if there is no such command.
         """
         if args[0] not in self.lazy and not args[0].startswith("-"):
             hint = did_you_mean(args[0], self.lazy)
@@ -118,11 +117,8 @@ class LazyGroup(click.Group):
 
 
 def _ended(answered: bool) -> int:
-    """Say that a command was ended early, and return its exit code.
-
-    Args:
-        answered: Whether it has shown what it had found.
-    """
+    """Say that a command was ended early, and return its exit code."""
+    # answered: whether it has shown what it had found.
     seconds = time_is_up()
     if seconds is None:
         return _fail("interrupted", INTERRUPTED)

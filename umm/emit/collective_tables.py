@@ -27,13 +27,10 @@ def xla_table(machine: Machine, platform: str) -> str:
     """Return the text of the protocol buffer that XLA reads as its table of collectives.
 
     An entry has a collective's operand and its bytes/s: of the whole gathered or reduced buffer, or a rank's
-    of an all-reduce and an all-to-all.
+    of an all-reduce and an all-to-all. MachineError for a machine whose file has no library.
 
     Args:
         platform: The key by which XLA finds it: ``sm_90``, ``sm_100_B200``, ``gfx950``.
-
-    Raises:
-        MachineError: for a machine whose file has no library.
 
     Source: openxla/xla, xla/service/gpu/model/hlo_op_profile.proto and collective_perf_table_gen.cc.
     """
@@ -65,10 +62,8 @@ def _entry(opcode: str, what: str, nbytes: int, ranks: int, groups: int, seconds
 def nccl_tuner(machine: Machine) -> str:
     """Return the CSV of NCCL's example tuner: for ranges of sizes, the algorithm and the protocol.
 
-    Raises:
-        MachineError: for a machine whose file has no library, or one that takes no such tuner.
-
-    Source: NVIDIA/nccl, ext-tuner/example/README.md.
+    Source: NVIDIA/nccl, ext-tuner/example/README.md. MachineError for a machine whose file has no library, or
+    one that takes no such tuner.
     """
     _expect_library(machine)
     assert machine.library is not None

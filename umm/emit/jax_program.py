@@ -115,8 +115,7 @@ def program(asked: Described) -> str:
 def padded_layout(layout: Layout, name: str) -> Layout:
     """Return a layout of a matrix padded so that all its parts are as large as its first.
 
-    Raises:
-        LayoutError: if its parts are others than those that padding fills up.
+    LayoutError if its parts are others than those that padding fills up.
 
     >>> padded_layout(Layout.parse("row", (10, 4), ranks=4), "A").shape
     (12, 4)

@@ -19,6 +19,8 @@ def emit(
 ) -> str:
     """Return a program that sets up a multiply and runs as it is.
 
+    InputError for another target, or layouts that the framework cannot have, naming the property.
+
     Args:
         target: ``torch``, ``jax`` or ``umm``.
         problem: The multiply, with its layouts.
@@ -26,9 +28,6 @@ def emit(
         stationary: The matrix that stays in place: A, B or C.
         options: How umm makes the schedule, as keywords of ``umm.schedule``.
         note: A sentence for the program's docstring.
-
-    Raises:
-        InputError: for another target, or layouts that the framework cannot have, naming the property.
     """
     if target not in TARGETS:
         raise InputError(f"there is no program for {target!r}; choose from {', '.join(TARGETS)}")

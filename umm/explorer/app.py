@@ -48,6 +48,8 @@ def serving(
 ) -> "BaseWSGIServer":
     """Return the page's server, listening but not yet serving.
 
+    InputError if Dash is not installed, the file holds neither, or the address cannot be listened on.
+
     Args:
         host: Address to listen on.
         port: Port; 0 for any that is free.
@@ -55,9 +57,6 @@ def serving(
         presets: Values of m, n and k by name.
         chains: Files of chains that every viewer finds dropped in, as text by name.
         start: The query that the address without one stands for.
-
-    Raises:
-        InputError: if Dash is not installed, the file holds neither, or the address cannot be listened on.
     """
     _check_host(host)
     ours = ("localhost", host) if is_loopback(host) else None

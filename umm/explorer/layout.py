@@ -96,12 +96,9 @@ def page(dropped: str = "", presets: Sizes | None = None) -> Any:
 
 
 def _kept(usual: Mapping[str, Any], presets: Mapping[str, Any]) -> list[Any]:
-    """Return the hidden parts of a page: its address, facts on its controls, its files and its theme.
-
-    Args:
-        usual: The values of a state that its address leaves out.
-        presets: Values of controls by the name of what sets them.
-    """
+    """Return the hidden parts of a page: its address, facts on its controls, its files and its theme."""
+    # usual: the values of a state that its address leaves out. presets: values of controls by the name of
+    # what sets them.
     facts = {"usual": usual, "divisors": [1], "fixed": [0], "looks": LOOKS}
     return [
         dcc.Location(id="url", refresh="callback-nav"),

@@ -124,10 +124,8 @@ class Point:
 def machine_of(name: str, files: Files) -> Machine:
     """Return a machine by name: one that was dropped in, or a shipped one.
 
-    A path is no name: the page reads no file of the host but the machines that it lists.
-
-    Raises:
-        MachineError: if no machine has this name, or its file does not describe one.
+    A path is no name: the page reads no file of the host but the machines that it lists. MachineError if no
+    machine has this name, or its file does not describe one.
     """
     if name in files:
         return machine_from(files[name], name)
@@ -142,9 +140,7 @@ def machine_of(name: str, files: Files) -> Machine:
 def machine_from(text: str, name: str) -> Machine:
     """Return the machine that the text of a machine file describes.
 
-    Raises:
-        InputError: if it is not TOML.
-        MachineError: if it does not describe one.
+    InputError if it is not TOML. MachineError if it does not describe one.
     """
     from umm.machines.build import build
 
@@ -159,8 +155,7 @@ def machine_from(text: str, name: str) -> Machine:
 def chain_from(text: str, name: str) -> Outline:
     """Return the chain that the text of a file holds.
 
-    Raises:
-        InputError: if it holds none, or one too large for the page.
+    InputError if it holds none, or one too large for the page.
     """
     if len(text) > MOST_CHAIN:
         raise InputError(f"{name}: {len(text)} characters are too many for a chain; {MOST_CHAIN} are read")
@@ -176,11 +171,10 @@ def chain_from(text: str, name: str) -> Outline:
 def outline_of(state: State, text: str) -> Outline:
     """Return the chain that a state asks for, before it is laid out.
 
+    InputError if its sizes do not fit together, its file is not there, or is not a chain.
+
     Args:
         text: Of its file, if it is of one; nothing if that is not there.
-
-    Raises:
-        InputError: if its sizes do not fit together, its file is not there, or is not a chain.
     """
     if not state.of_file:
         asked: dict[str, Any] = {**state.sizes, **state.named}
@@ -195,12 +189,11 @@ def outline_of(state: State, text: str) -> Outline:
 def case_of(state: State, files: Files = NONE, chains: Files = NONE) -> Case:
     """Return a state's question before layouts are chosen.
 
+    InputError if it is not possible; says why, and what would work.
+
     Args:
         files: Machine files that are there.
         chains: Files of chains that are there.
-
-    Raises:
-        InputError: if it is not possible; says why, and what would work.
     """
     machine = machine_of(state.machine, files)
     if state.nodes:
@@ -282,11 +275,10 @@ def is_long(state: State) -> bool:
 def predicted(state: State, machine: Machine, text: str) -> tuple[Problem | Chain, Mapping[str, Any], Trace]:
     """Return the program of a point, the keyword arguments that schedule it, and its trace.
 
+    InputError if it is too large for the page, or not possible.
+
     Args:
         text: Of the chain's file, if it is of one.
-
-    Raises:
-        InputError: if it is too large for the page, or not possible.
     """
     ranks, program = state.ranks or machine.default_ranks, _program(state, machine, text)
     most = MOST_ORDERED if find_policy(state.options.policy).searches else MOST_OPS

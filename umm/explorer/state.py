@@ -208,8 +208,7 @@ def read(query: str) -> tuple[State, list[str]]:
 def changed(state: State, name: str, text: str) -> State:
     """Return the state with one part as its text says; ``model`` stands for the sizes of a public model.
 
-    Raises:
-        InputError: for a part that is unknown, or a text that means nothing for it.
+    InputError for a part that is unknown, or a text that means nothing for it.
     """
     if name == "model":
         models = models_on_page()

@@ -54,8 +54,7 @@ class Dropped:
 def content_of(upload: str) -> bytes:
     """Return the bytes of a file as the browser sends it.
 
-    Raises:
-        InputError: if it is too large, or not what a browser sends.
+    InputError if it is too large, or not what a browser sends.
     """
     if len(upload) > MOST_BYTES * 3 // 2:
         raise InputError(f"this file is too large; at most {MOST_BYTES // 2**20} MiB are read")
@@ -69,7 +68,6 @@ def text_of(content: bytes, name: str, what: str) -> str:
     """Return the text of a file that was dropped in; InputError if it is not a text.
 
     Args:
-        content: All its bytes.
         name: What it is called in a message.
         what: What it should be, which is TOML.
     """

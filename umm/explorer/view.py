@@ -277,7 +277,6 @@ def table(headings: Iterable[str], rows: list[Any], look: str) -> Any:
     """Return rows below their headings.
 
     Args:
-        headings: Of the columns.
         rows: As Dash has them.
         look: The class of the table, by which the page's style knows it.
     """

@@ -105,13 +105,9 @@ def timeline(trace: Trace, ranks: int | Sequence[int] = RANKS) -> Parts:
 
 
 def _bars(trace: Trace, actions: Ints, gap: float) -> tuple[Ints, Ints, Ints]:
-    """Return the first and the last action of every bar and how many share it.
-
-    Args:
-        trace: The trace the actions are of.
-        actions: Actions of one kind, or of the critical path.
-        gap: Actions on one lane share a bar if the next starts less than this after the last, in seconds.
-    """
+    """Return the first and the last action of every bar and how many share it."""
+    # trace: the trace the actions are of. actions: actions of one kind, or of the critical path. gap: actions
+    # on one lane share a bar if the next starts less than this after the last, in seconds.
     lane = trace.schedule.lane[actions]
     order = np.lexsort((trace.start[actions], lane))
     actions, lane = actions[order], lane[order]
@@ -124,12 +120,8 @@ def _bars(trace: Trace, actions: Ints, gap: float) -> tuple[Ints, Ints, Ints]:
 def _filled(
     start: Floats, end: Floats, place: Ints, sides: tuple[float, float], name: str, colour: str
 ) -> dict[str, Any]:
-    """Return bars as one path, closed for each lane: along one side of its bars, and around each.
-
-    Args:
-        start: Where each bar begins; sorted by lane.
-        sides: How far its sides are from the middle of the lane.
-    """
+    """Return bars as one path, closed for each lane: along one side of its bars, and around each."""
+    # start: where each bar begins; sorted by lane. sides: how far its sides are from the middle of the lane.
     ends = np.stack((start, start, end, end), axis=1).ravel()
     low, high = place + sides[0], place + sides[1]
     between = 4 * (np.flatnonzero(np.diff(place)) + 1)

@@ -137,9 +137,7 @@ def write_front(result: Found, path: str | Path) -> None:
     """Write time against memory of all points of a search as one HTML file that opens offline.
 
     Points that were not simulated are drawn where their lower bounds are: they are slower than that.
-
-    Raises:
-        InputError: if the file cannot be written.
+    InputError if the file cannot be written.
     """
     import pandas as pd
 

@@ -37,8 +37,7 @@ def write_html(trace: Trace, path: str | Path, verdict: str = "") -> None:
 def write_comparison(comparison: Comparison, path: str | Path) -> None:
     """Write two traces, one checked against the other, as one HTML file that opens offline.
 
-    Raises:
-        InputError: if the file cannot be written.
+    InputError if the file cannot be written.
     """
     predicted, measured = comparison.predicted, comparison.measured
     by_action = comparison.to_frame().reset_index()

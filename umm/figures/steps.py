@@ -77,8 +77,7 @@ def verdict_of(step: Step) -> str:
 def write_step(step: Step, model: str, rates: Rates, path: str | Path) -> None:
     """Write a step's time by part and its memory by stage over time as one HTML file that opens offline.
 
-    Raises:
-        InputError: if the file cannot be written.
+    InputError if the file cannot be written.
     """
     times = pd.DataFrame({"part": list(step.parts), "seconds": list(step.parts.values())})
     sections = [

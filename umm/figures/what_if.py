@@ -156,8 +156,7 @@ def sensitivity_figure(answer: "Sensitivity") -> "go.Figure":
 def write_sensitivity(answer: "Sensitivity", machine: str, path: str | Path) -> None:
     """Write a choice and the changes that would flip it as one HTML file that opens offline.
 
-    Raises:
-        InputError: if the file cannot be written.
+    InputError if the file cannot be written.
     """
     flips = [str(flip) for flip in answer.flips if flip.factor is not None]
     words = "; ".join(flips) if flips else "No number changes the choice within reach."
@@ -250,8 +249,7 @@ def _line(x: list[int], y: list[float], name: str, colour: str, symbol: str) -> 
 def write_scaling(scaling: Scaling, path: str | Path) -> None:
     """Write numbers of nodes or ranks side by side as one HTML file that opens offline.
 
-    Raises:
-        InputError: if the file cannot be written.
+    InputError if the file cannot be written.
     """
     import pandas as pd
 

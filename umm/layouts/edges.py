@@ -72,11 +72,10 @@ RULES = {"ceil": ceil_edges, "balanced": balanced_edges}  # how uneven sizes are
 def tile_edges(size: int, tile: int) -> Ints:
     """Return the edges of tiles of one size, the last one cut off; one empty tile if size is 0.
 
+    LayoutError for more parts than a matrix may have tiles.
+
     >>> tile_edges(10, 4).tolist(), tile_edges(0, 4).tolist()
     ([0, 4, 8, 10], [0, 0])
-
-    Raises:
-        LayoutError: for more parts than a matrix may have tiles.
     """
     if size > MOST_TILES * tile:
         raise LayoutError(f"tiles of {tile} cut {size} into more parts than {MOST_TILES:,}; take larger ones")

@@ -52,7 +52,6 @@ def arranged(
 
     Args:
         process_grid: Rows and columns of the process grid of one replica.
-        replicas: How many there are.
         order: ``blocked`` (a replica has consecutive ranks) or ``interleaved`` (every c-th).
         colmajor: Whether ranks go down the columns of a process grid rather than along its rows.
 
@@ -84,8 +83,7 @@ def usual(places: Ints) -> tuple[str, bool] | None:
 def listed(ranks: ArrayLike, replicas: int, process_grid: tuple[int, int]) -> Ints:
     """Return places from their ranks: replica after replica, each along the rows of its process grid.
 
-    Raises:
-        LayoutError: if these are not the ranks from 0 on, each once.
+    LayoutError if these are not the ranks from 0 on, each once.
     """
     places = np.array(ranks, dtype=np.int64).reshape(-1)
     count = replicas * process_grid[0] * process_grid[1]
@@ -110,8 +108,7 @@ def replication_factors(ranks: int) -> list[int]:
 def check_replicas(ranks: int, replicas: int) -> None:
     """Refuse replicas that cannot all have equally many ranks.
 
-    Raises:
-        LayoutError: with the replication factors that would work.
+    LayoutError with the replication factors that would work.
     """
     if ranks < 1 or replicas < 1 or ranks % replicas:
         choices = ", ".join(map(str, replication_factors(ranks)))

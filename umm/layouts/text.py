@@ -97,8 +97,7 @@ class Form:
     def process_grid(self, places: int) -> tuple[int, int]:
         """Return the process grid of a replica that has so many places.
 
-        Raises:
-            LayoutError: if it has more or fewer of them, or the axes of the mesh make another one.
+        LayoutError if it has more or fewer of them, or the axes of the mesh make another one.
         """
         grid = self.grid or {"row": (places, 1), "zigzag": (places, 1), "col": (1, places)}.get(self.rule)
         if self.where.mesh:

@@ -221,13 +221,12 @@ def joined(
 def clustered(document: Mapping[str, Any], nodes: int, machine: str) -> dict[str, Any]:
     """Return a machine file's content with so many nodes.
 
+    MachineError for less than one node, and for a machine that says nothing of a network.
+
     Args:
         document: The content: of a machine with nodes, or of one node that says under ``network`` what cards
             it has.
         machine: Whose content it is, for errors.
-
-    Raises:
-        MachineError: for less than one node, and for a machine that says nothing of a network.
     """
     if nodes < 1:
         raise MachineError(f"{machine} cannot have {nodes} nodes; ask for at least 1")
@@ -277,13 +276,12 @@ def cards_in_words(document: Mapping[str, Any], machine: str) -> str | None:
 def with_fewer(document: Mapping[str, Any], ranks: int, machine: str) -> dict[str, Any]:
     """Return a machine file's content whose nodes have so many devices; the others of a node are idle.
 
+    MachineError for a machine without nodes, or more ranks than a node has devices.
+
     Args:
         document: The content of a machine with nodes.
         ranks: Devices of a node that have a rank.
         machine: Whose content it is, for errors.
-
-    Raises:
-        MachineError: for a machine without nodes, or more ranks than a node has devices.
     """
     content = copy.deepcopy(dict(document))
     devices, fabric = content["devices"], content["fabric"]

@@ -79,14 +79,12 @@ def with_engine(document: Mapping[str, Any], key: str, graphs: bool, machine: st
     """Return a machine file's content with an engine's kernels in the place of its own.
 
     Without graphs no multiply takes less than the host takes to launch it, the file's ``launch``.
+    MachineError if the file has no such engine, or has it only in graphs or only without.
 
     Args:
         key: Of the engine; with ``+triton`` or another backend of attention where the engine has one.
         graphs: Whether its kernels are in graphs.
         machine: Whose content it is, for errors.
-
-    Raises:
-        MachineError: The file has no such engine, or has it only in graphs or only without.
     """
     content = {name: item for name, item in document.items() if name not in CHOICES}
     present = document.get(CHOSEN)

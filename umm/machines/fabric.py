@@ -116,8 +116,7 @@ class Fabric(ABC):
     def lose_card(self, card: int) -> None:
         """Take a network card down: its traffic crosses the next card of its node.
 
-        Raises:
-            MachineError: if its node has no other card left.
+        MachineError if its node has no other card left.
         """
         self._lost.add(card)
         self._card_beside(card)

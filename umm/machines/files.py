@@ -127,8 +127,7 @@ def machine(
 def last_named(name: str) -> Machine:
     """Return the machine of a name that was asked for last, which may have come from any file.
 
-    Raises:
-        MachineError: None was, and there is no such machine.
+    MachineError if none was, and there is no such machine.
     """
     return _last[name] if name in _last else machine(name)
 
@@ -160,8 +159,7 @@ def file_of(name_or_path: str | Path) -> Path:
 def mistakes(name_or_path: str | Path) -> list[str]:
     """Return all that is wrong with a machine file, a line each; [] if nothing is.
 
-    Raises:
-        MachineError: There is no such file, or it is not TOML.
+    MachineError if there is no such file, or it is not TOML.
     """
     from umm.machines.mistakes import all_explained
 
@@ -222,9 +220,8 @@ def _content(path: Path) -> dict[str, Any]:
 def resized(machine: Machine, devices: int) -> Machine:
     """Return the same machine with another number of devices.
 
-    Raises:
-        MachineError: The fabric's shape is fixed (mesh, torus, fat tree, explicit links), or nodes
-            would not be whole.
+    MachineError if the fabric's shape is fixed (mesh, torus, fat tree, explicit links), or nodes would not be
+    whole.
     """
     from umm.machines.build import build
 

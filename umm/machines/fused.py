@@ -28,23 +28,17 @@ class Attention(Sourced):
     A kernel reaches ``value`` on long sequences. A query that sees few keys pays for starting and ending: the
     share falls by keys / (keys + ramp). Tiles that the mask cuts are computed whole: half of one is lost for
     every query that it leaves some keys. And some units are idle at the end, or where tiles are fewer.
-
-    Attributes:
-        head: Sizes of a head, increasing.
-        value: Shares of the peak for each; between them by the logarithm of the size.
-        ramp: Keys that each query is slower by.
-        tile: Queries, and keys, of a tile.
-        units: Tiles that are computed at a time.
-        sustained: Share of the rate after other kernels, where power then holds the clock down.
     """
 
     dtype: Rated
     direction: Literal["forward", "backward"]
-    head: Annotated[list[Whole], Field(min_length=1)]
-    value: Shares
+    head: Annotated[list[Whole], Field(min_length=1)]  # sizes of a head, increasing
+    value: Shares  # shares of the peak for each; between them by the logarithm of the size
+    # Keys that each query is slower by.
     ramp: Annotated[list[Annotated[float, Field(ge=0)]], Field(min_length=1)]
-    tile: Whole
-    units: Whole
+    tile: Whole  # queries, and keys, of a tile
+    units: Whole  # tiles that are computed at a time
+    # Share of the rate after other kernels, where power then holds the clock down.
     sustained: Annotated[float, Field(gt=0, le=1)] = 1.0
 
     @model_validator(mode="after")
@@ -107,27 +101,17 @@ class Grouped(Sourced):
     Weights of many experts that are read once do not hide behind arithmetic as those of one multiply do:
     units that begin an expert wait for its weight. So time and traffic add by a norm between the sum (1) and
     the larger of both (infinity).
-
-    Attributes:
-        rows: Of a tile; rows of an expert are padded to it.
-        cols: Of a tile.
-        units: Tiles that are computed at once.
-        value: Share of the peak inside a tile.
-        ends: Seconds that beginning and ending a tile takes.
-        start: Seconds of the kernel beside its work.
-        norm: Of arithmetic and traffic.
-        memory: Bytes/s that all units together reach.
     """
 
     dtype: Rated
-    rows: Whole
-    cols: Whole
-    units: Whole
-    value: Annotated[float, Field(gt=0, le=1)]
-    ends: Time
-    start: Time
-    norm: Annotated[float, Field(ge=1, le=64)]
-    memory: BytesPerSecond
+    rows: Whole  # of a tile; rows of an expert are padded to it
+    cols: Whole  # of a tile
+    units: Whole  # tiles that are computed at once
+    value: Annotated[float, Field(gt=0, le=1)]  # share of the peak inside a tile
+    ends: Time  # seconds that beginning and ending a tile takes
+    start: Time  # seconds of the kernel beside its work
+    norm: Annotated[float, Field(ge=1, le=64)]  # of arithmetic and traffic
+    memory: BytesPerSecond  # Bytes/s that all units together reach
 
     def seconds(
         self, rows: npt.ArrayLike, n: int, k: int, peak: float, nbytes: float, memory: float

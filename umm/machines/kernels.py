@@ -446,15 +446,14 @@ def kernels_of(
 ) -> Kernels:
     """Return the kernels that some tables describe, of which later ones state differences.
 
+    MachineError if no table has a number that all kernels need.
+
     Args:
         dtype: Of A and B, for errors.
         peak: flop/s of the device.
         itemsize: Bytes of an element of A and B.
         value: Share of the peak that units reach, if no table states it.
         tables: The device's, the type's, and that of wide or unlike kernels.
-
-    Raises:
-        MachineError: No table has a number that all kernels need.
     """
     numbers = {
         x.name: number

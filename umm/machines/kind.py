@@ -18,8 +18,7 @@ class Kind(Table):
     def fabric(self, ends: Ends) -> Fabric:
         """Return the links this table describes, between these devices.
 
-        Raises:
-            MachineError: It does not fit so many devices.
+        MachineError if it does not fit so many devices.
         """
 
 
@@ -40,8 +39,7 @@ class LinkNumbers(Table):
 def expect_devices(count: int, right: int, what: str) -> None:
     """Refuse another number of devices than a fabric of fixed shape has.
 
-    Raises:
-        MachineError: Says what has how many.
+    A MachineError says what has how many.
     """
     if count != right:
         raise MachineError(

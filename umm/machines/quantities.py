@@ -119,8 +119,7 @@ class Quantity(Number):
     def checked(cls, text: Any) -> float:
         """Return the number of a text in the program's unit.
 
-        Raises:
-            ValueError: It is no such quantity, or beyond what machines have.
+        ValueError if it is no such quantity, or beyond what machines have.
         """
         if not isinstance(text, str):
             raise ValueError(f"input should be a valid string, not {shown(text)}")

@@ -87,11 +87,10 @@ class ServingTables:
 def read_serving(path: Path, machine: Any) -> ServingTables:
     """Return the measured attention and experts of a table that ``umm machine import --kernels`` wrote.
 
+    MachineError if it is no such table.
+
     Args:
         machine: By its file alone.
-
-    Raises:
-        MachineError: It is no such table.
     """
     rows: dict[tuple[str, str], list[list[float]]] = {}
     name = visible(path.name)

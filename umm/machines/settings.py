@@ -82,15 +82,14 @@ def _values(node: Any, key: str, path: tuple[str | int, ...]) -> Iterator[Number
 def with_settings(machine: Machine, settings: Mapping[str, str]) -> Machine:
     """Return a machine with some numbers of its file set to others; its name says which.
 
+    MachineError for a number that the file has not, or a value that cannot be.
+
     Args:
         settings: By dotted name (``devices.`` may be left out; ``fabric*bandwidth`` is all that match) the
             new value as the file writes it, but without spaces, or a factor such as ``x0.5``; ``nodes`` is
             how many nodes there are, ``ranks_per_node`` how many devices of each have a rank, ``kernels``
             whose kernels it has and ``graphs`` (yes or no) how they run; they come before the others. One
             device, link or card is set apart as ``device.3.peak``, ``link.g0-g1.bandwidth`` and ``nic.7``.
-
-    Raises:
-        MachineError: for a number that the file has not, or a value that cannot be.
 
     >>> from umm.machines import machine
     >>> half = with_settings(machine("h100-8"), {"fabric.bandwidth": "x0.5"})
@@ -170,14 +169,13 @@ def set_numbers(
 ) -> dict[str, Any]:
     """Return a file's content with some numbers set to others.
 
+    MachineError for a number that the file has not, or a value of another kind.
+
     Args:
         settings: By dotted name the new value or a factor, as :func:`with_settings` takes them.
         machine: Whose file it is, for errors.
         source: Where the new numbers are from; None for that they are set.
         assumed: Whether nothing but judgement stands behind them.
-
-    Raises:
-        MachineError: for a number that the file has not, or a value of another kind.
     """
     content: dict[str, Any] = dict(document)  # what changes is copied, the rest shared
     for key, text in settings.items():
@@ -212,8 +210,7 @@ def split_settings(text: str) -> tuple[str, dict[str, str]]:
 def read_setting(text: str) -> tuple[str, str]:
     """Return the name and the value of a setting such as ``fabric.bandwidth=225GB/s``.
 
-    Raises:
-        MachineError: if it is not one.
+    MachineError if it is not one.
     """
     key, equals, value = (part.strip() for part in text.partition("="))
     if not (key and equals and value) or re.search(r"\s", key):

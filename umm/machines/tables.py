@@ -32,12 +32,9 @@ The first: kernels change at an m for many n and k alike. Both, and those below,
 and k of eight of AIConfigurator's tables."""
 TREND = (2.0, (2.0, 3.0, 3.0))
 """The same of a smooth part, whose covariance is Gaussian: far from all rows the law decides."""
-NOISE = 0.2
-"""Variance of what repeats of a measurement differ by, on the same scale."""
-LAW_WEIGHT = 0.02
-"""Weight of the law beside rows: with none within two doublings it decides."""
-INSIDE_DOUBLINGS = 1.0
-"""Doublings to the nearest row up to which a shape counts as inside the table."""
+NOISE = 0.2  # variance of what repeats of a measurement differ by, on the same scale
+LAW_WEIGHT = 0.02  # weight of the law beside rows: with none within two doublings it decides
+INSIDE_DOUBLINGS = 1.0  # doublings to the nearest row up to which a shape counts as inside the table
 C_ITEMSIZE = 2  # bytes of an element of C, as engines have it
 NO_LAW = "the file of {} has no kernels; begin with --from 'h100-8 kernels=vllm' or another that has"
 MAX_KNOWN = 2**17  # shapes whose factors are kept
@@ -128,10 +125,8 @@ class Rows:
         return shapes[first, 1:], [*first.tolist(), len(shapes)], shapes, self.differences[order]
 
     def _factor(self, point: Floats) -> tuple[float, float]:
-        """Return the factor of a shape, and doublings to the nearest row.
-
-        Kriging (Rasmussen and Williams 2006, section 2.2) of the differences from the law, with mean 0.
-        """
+        """Return the factor of a shape, and doublings to the nearest row."""
+        # Kriging (Rasmussen and Williams 2006, section 2.2) of the differences from the law, with mean 0.
         families, first, shapes, differences = self._families
         away = np.abs(families - point[1:]).sum(axis=1)
         chosen = np.argpartition(away, FAMILIES)[:FAMILIES] if len(away) > FAMILIES else np.arange(len(away))
@@ -181,12 +176,11 @@ class Tables:
 def read_tables(path: Path, law_of: Callable[[str], Kernels | None], machine: str) -> Tables:
     """Return the measured multiplies of a table that ``umm machine import --kernels`` wrote.
 
+    MachineError if it is not such a table, or of types of which the machine's file has no kernels.
+
     Args:
         law_of: The kernels of a type in the machine's file; None if there are none.
         machine: Its name, for errors.
-
-    Raises:
-        MachineError: It is not such a table, or of types of which the machine's file has no kernels.
     """
     by_type: dict[str, list[tuple[float, ...]]] = {}
     try:

@@ -52,13 +52,12 @@ def set_apart(
 ) -> Paces | None:
     """Change the numbers of a fabric's links, and return the devices' shares; None if all are alike.
 
+    MachineError for a device, link or card that does not exist, or a value that cannot be.
+
     Args:
         apart: What is set apart, by name: a factor such as ``x0.5``, a quantity, or for cards ``down``.
         memory_bandwidth: Bytes/s of a device's memory.
         fabric: Their links, changed in place.
-
-    Raises:
-        MachineError: for a device, link or card that does not exist, or a value that cannot be.
     """
     paces = {number: np.ones(len(names)) for number in _OF_DEVICES}
     for key, text in apart.items():
@@ -142,8 +141,7 @@ def _links(key: str, which: str, names: Sequence[str], fabric: Fabric) -> list[i
 def factor_in(key: str, text: str) -> float | None:
     """Return the factor that a setting such as ``x0.5`` is, None if it is a value.
 
-    Raises:
-        MachineError: naming the key, if it begins as one and is no number.
+    MachineError naming the key, if it begins as one and is no number.
     """
     match = _FACTOR.fullmatch(text)
     if match is None:

@@ -61,8 +61,7 @@ def server() -> Server[Any]:
 async def answered(served: Served, arguments: Mapping[str, Any]) -> dict[str, Any]:
     """Run a command in a process, which ends with a call that is cancelled, and return its answer.
 
-    Raises:
-        UmmError: with the command's own line.
+    UmmError with the command's own line.
     """
     words = served.command_line(arguments)
     start = [sys.executable, "-P", "-c", "from umm.cli import start; start()", *words]

@@ -51,8 +51,7 @@ class Served:
     def command_line(self, arguments: Mapping[str, Any]) -> list[str]:
         """Return the words after ``umm`` that give the arguments.
 
-        Raises:
-            InputError: for one that is unknown, missing, or cannot be typed.
+        InputError for one that is unknown, missing, or cannot be typed.
         """
         missing = [x for x in self.required if x not in arguments]
         if missing:

@@ -15,8 +15,7 @@ MAX_STEPS = 100  # steps that a file may have: twenty times as many as Muon take
 def read_coefficients(path: str | Path) -> Coefficients:
     """Return the steps of a TOML file: ``steps = [[3.4445, -4.775, 2.0315], …]``.
 
-    Raises:
-        ProblemError: for a file without such a list.
+    ProblemError for a file without such a list.
     """
     steps = read_toml(path).get("steps")
     if not isinstance(steps, list) or not 1 <= len(steps) <= MAX_STEPS or not all(map(_is_step, steps)):

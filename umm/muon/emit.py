@@ -18,8 +18,7 @@ MODES = {
 def megatron(plan: MuonPlan) -> str:
     """Return Megatron-LM's mode of each weight and the ranks that orthogonalise its matrices.
 
-    Raises:
-        ProblemError: for a placement that Megatron-LM has no mode for.
+    ProblemError for a placement that Megatron-LM has no mode for.
     """
     for name, placement in plan.best.items():
         if placement not in MODES:

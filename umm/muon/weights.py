@@ -62,8 +62,7 @@ class Grid:
     def parse(cls, text: str) -> "Grid":
         """Return the grid that a text such as ``tp4-fsdp16`` means.
 
-        Raises:
-            ProblemError: shows how one is written.
+        A ProblemError shows how one is written.
 
         >>> Grid.parse("tp4-fsdp16-ep8")
         Grid(tp=4, fsdp=16, ep=8)

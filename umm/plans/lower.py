@@ -36,7 +36,9 @@ def lower(
     """Return the schedule of a chain on a machine, every tensor in the layout the chain gives it.
 
     Every replica of what a statement writes is complete afterwards. Statements overlap tile by tile: an
-    action waits for what it reads and overwrites, not for the statement before.
+    action waits for what it reads and overwrites, not for the statement before. ScheduleError for an unknown
+    option or a value that means nothing. MachineError for an unknown machine, too many ranks, or a dtype
+    without a peak.
 
     Args:
         machine: A machine, its name, or the path of its machine file.
@@ -45,10 +47,6 @@ def lower(
         movement: How operands and sums move: of all multiplies, or of each by the name of what it writes;
             ``auto`` for those left out. Of one it may be ``flat:8``, with a prefetch depth of its own.
         options: The universal algorithm's, for its multiplies; these get slices always.
-
-    Raises:
-        ScheduleError: for an unknown option or a value that means nothing.
-        MachineError: for an unknown machine, too many ranks, or a dtype without a peak.
     """
     if not isinstance(machine, Machine):
         machine = find_machine(machine)

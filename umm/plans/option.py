@@ -52,12 +52,11 @@ class Option:
     def read(self, text: str, flag: str = "") -> Any:
         """Return the value that a text means; whether it is one of its choices is for :meth:`check`.
 
+        ScheduleError if it is neither a number nor on or none, where it has to be.
+
         Args:
             text: As it is typed.
             flag: What the option is called in a message; its name if empty.
-
-        Raises:
-            ScheduleError: if it is neither a number nor on or none, where it has to be.
 
         >>> Option("reuse", True, "Whether …").read("none"), Option("panel", 64, "Columns of …").read("128")
         (False, 128)
@@ -124,8 +123,7 @@ def check_names(options: Sequence[Option], given: Iterable[str], subject: str) -
 def chosen(options: Sequence[Option], given: Mapping[str, Any], subject: str) -> dict[str, Any]:
     """Return a value for every option, its default where none is given.
 
-    Raises:
-        ScheduleError: for an unknown option, or a value that means nothing.
+    ScheduleError for an unknown option, or a value that means nothing.
     """
     check_names(options, given, subject)
     values = {option.name: option.default for option in options} | dict(given)

@@ -66,12 +66,9 @@ class _Copies:
         return slot
 
     def room(self, busy: Iterable[Key], nbytes: int) -> int:
-        """Return the slot for a new copy: one that is free, or a new one, or that used longest ago.
-
-        Args:
-            busy: Copies still needed, whose slots are not to be had.
-            nbytes: Bytes of the new one at the rank that needs most; for few of them no other copy goes.
-        """
+        """Return the slot for a new copy: one that is free, or a new one, or that used longest ago."""
+        # busy: copies still needed, whose slots are not to be had. nbytes: bytes of the new one at the rank
+        # that needs most; for few of them no other copy goes.
         # A small copy takes a slot of its own rather than evict one that may serve again.
         needed = self.slot_of if nbytes <= LITTLE else {self._serving(key) for key in busy}
         kept = {self.slot_of[key] for key in needed if key is not None}

@@ -169,20 +169,17 @@ def steady(
     Gathers of the next layer's weights, and sums of gradients, run behind the multiplies of their neighbours
     as far as they can. Where layers take the same from the second on, four are enough; else as many are
     simulated as :data:`MAX_SIMULATED_LAYERS` and :data:`MOST_ACTIONS` let, and further ones take the mean of
-    these, the first quarter left out; see :func:`middle` for ranks that drift apart.
+    these, the first quarter left out; see :func:`middle` for ranks that drift apart. InputError if the chain
+    is not a layer, or cannot be laid out.
 
     Args:
         layer: One layer, such as a preset.
         layouts: The layout of each of its tensors.
         ranks: Ranks that share the work.
-        layers: How many layers.
         recompute: What the backward part computes again: none, attention, all.
         state: Bytes of optimizer state for each element of a weight.
         room: Bytes of a rank: of layers that hold more, at most four are simulated.
         how: As :func:`umm.plans.lower.lower` takes it.
-
-    Raises:
-        InputError: if the chain is not a layer, or cannot be laid out.
     """
     laid = layer.laid_out(layouts, ranks)
     weights = [x for x in laid.tensors if x.name in layer.weights]
@@ -364,7 +361,6 @@ def of_several(
     Args:
         layouts: The layout of each of its tensors.
         ranks: Ranks that share the work.
-        layers: How many layers.
         recompute: What the backward part computes again.
         inner: As :func:`umm.program.layers.repeated` takes it.
         how: As :func:`lower` takes it for one layer.

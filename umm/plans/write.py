@@ -36,7 +36,6 @@ class Writer:
         """Scale C by β, or zero it where a rank adds nothing, before products are added.
 
         Args:
-            number: Number of the multiply.
             again: Whether an earlier statement has written to what it writes.
         """
         statement, how = self._multiply(number), self.ways[number]

@@ -69,9 +69,8 @@ def total(graph: Graph, steps: Sequence[Step]) -> float:
 def validate(graph: Graph, steps: Sequence[Step], limits: Limits) -> None:
     """Refuse steps that are no lowering of a graph.
 
-    Raises:
-        ScheduleError: naming the first step that does something twice or too early, or too much at once,
-            or what is missing at the end.
+    ScheduleError naming the first step that does something twice or too early, or too much at once, or what
+    is missing at the end.
     """
     have, done, sent = set(graph.own), set[int](), set[int]()
     for number, step in enumerate(steps):

@@ -31,8 +31,7 @@ class TableStep(NamedTuple):
 def steps(schedule: Schedule) -> list[list[TableStep]]:
     """Return the steps of each rank, without those that sum or broadcast replicas of C.
 
-    Raises:
-        ScheduleError: for a schedule that no policy made.
+    ScheduleError for a schedule that no policy made.
     """
     policy = schedule.options.get("policy")
     if policy not in policy_names():

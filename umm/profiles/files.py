@@ -11,8 +11,7 @@ from umm.profiles.kernel import Profile
 def load_profile(path: str | Path) -> Profile:
     """Return the kernels of a profile's file.
 
-    Raises:
-        InputError: in one line, if it cannot be read, is longer than files that are read, or has no kernels.
+    InputError in one line, if it cannot be read, is longer than files that are read, or has no kernels.
     """
     content = unpacked(read_bytes(path, MOST_TEXT), path, MOST_TEXT)
     try:

@@ -184,6 +184,9 @@ class Chain:
     def reference(self, operands: Mapping[str, ArrayLike]) -> dict[str, NDArray[np.float64]]:
         """Compute the chain in float64 on complete matrices.
 
+        ProblemError if an operand is missing, unknown or of another shape, or one whose replicas differ is
+        read by a statement that is not a sum.
+
         Args:
             operands: An array for each of ``operand_names``, converted to float64. One with a third
                 dimension in front gives replica r its own slice r; only a :class:`Sum` may read it.
@@ -191,10 +194,6 @@ class Chain:
         Returns:
             Every tensor that is written, by name, as it is at the end: outputs, and work tensors too; and
             what goes in and comes out as it was.
-
-        Raises:
-            ProblemError: if an operand is missing, unknown or of another shape, or one whose replicas
-                differ is read by a statement that is not a sum.
         """
         named = by_name(self.tensors)
         values = {name: self._operand(named[name], operands) for name in self.operand_names}
@@ -245,8 +244,7 @@ class Chain:
     def from_dict(cls, data: Any) -> "Chain":
         """Return the chain that parsed JSON of :meth:`to_dict` holds.
 
-        Raises:
-            InputError: in one line, if it is not a chain.
+        InputError in one line, if it is not a chain.
         """
         given = fields_of(data, "a chain", _KEYS)
         ranks = whole_number(given["ranks"], "ranks of a chain", 1, MOST_RANKS + 1)

@@ -12,8 +12,7 @@ from umm.quoting.toml import toml_key, toml_value
 def load_chain(path: str | Path) -> Outline:
     """Return the chain that a TOML file holds; strict: an unknown key is refused.
 
-    Raises:
-        InputError: in one line, if it cannot be read or is not a chain.
+    InputError in one line, if it cannot be read or is not a chain.
     """
     return parse_chain(read_text(path, MOST_TOML), path)
 
@@ -21,11 +20,10 @@ def load_chain(path: str | Path) -> Outline:
 def parse_chain(text: str, path: str | Path) -> Outline:
     """Return the chain that a TOML text holds; strict: an unknown key is refused.
 
+    InputError in one line, if it is not a chain.
+
     Args:
         path: What it is called in a message.
-
-    Raises:
-        InputError: in one line, if it is not a chain.
     """
     content = parse_toml(text, path)
     try:

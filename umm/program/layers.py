@@ -28,16 +28,14 @@ def repeated(outline: Outline, layers: int, recompute: str = "none", inner: bool
     """Return a chain of some equal layers, each like a chain that takes X and gives Y of one shape.
 
     Weights, their gradients and what is kept for the backward part are of each layer; all else is memory that
-    the layers use one after another.
+    the layers use one after another. ProblemError if the chain has no X and Y of one shape, or for what
+    cannot be computed again.
 
     Args:
         outline: The layer: a preset with an X and a Y, perhaps with its gradients.
         recompute: One of :data:`RECOMPUTE`.
         inner: Whether others follow, so that the last layer too gathers and computes again for its backward
             part.
-
-    Raises:
-        ProblemError: if the chain has no X and Y of one shape, or for what cannot be computed again.
 
     >>> from umm.program.presets import chain
     >>> print(repeated(chain("mlp", hidden=8, ffn=16, tokens=4), 2))
@@ -94,8 +92,7 @@ def of_layers(
 def parts_of(outline: Outline, recompute: str = "none") -> Parts:
     """Return the statements of a layer, and the tensors that it keeps.
 
-    Raises:
-        ProblemError: if there is no such way to compute again, or nothing of the kind in the chain.
+    ProblemError if there is no such way to compute again, or nothing of the kind in the chain.
     """
     if recompute not in RECOMPUTE:
         raise ProblemError(f"recompute {recompute!r} is unknown; {did_you_mean(recompute, RECOMPUTE)}")

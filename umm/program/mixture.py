@@ -234,15 +234,11 @@ def with_copies(outline: Outline, spare: int, groups: int, at_once: bool = False
     """Return a mixture with copies of its experts that have most rows, as slots beside one for each.
 
     Weights of copies are inputs that hold the same, placed before; their gradients are summed over copies.
-    Groups of slots have about as many rows.
+    Groups of slots have about as many rows. ProblemError if it has no experts, or copies already.
 
     Args:
-        spare: How many copies.
         groups: How many groups of slots there are, such as ranks.
         at_once: Whether gradients are summed over copies and data groups at once.
-
-    Raises:
-        ProblemError: if it has no experts, or copies already.
 
     >>> from umm.program.presets import chain
     >>> sizes = {"hidden": 2, "ffn": 2, "tokens": 6, "experts": 3, "top_k": 1}
@@ -271,14 +267,10 @@ def in_data_groups(outline: Outline, groups: int, ranks: int) -> Outline:
 
     A data group has the tokens of as many ranks that follow each other, front and back of sequences where a
     layer has them so. Weights are one tensor, of which each group has a replica or a gathered copy; their
-    gradients are sums over groups.
+    gradients are sums over groups. ProblemError if it has no experts.
 
     Args:
         outline: The mixture, without data groups.
-        groups: How many groups.
-
-    Raises:
-        ProblemError: if it has no experts.
 
     >>> from umm.program.presets import chain
     >>> sizes = {"hidden": 2, "ffn": 2, "tokens": 4, "experts": 2, "top_k": 1}

@@ -198,6 +198,8 @@ class Outline:
     def laid_out(self, layouts: str | Mapping[str, str] | None = None, ranks: int = 1) -> Chain:
         """Return the chain in a layout for each tensor.
 
+        InputError in one line, if there are none of that name, or a text is not a layout.
+
         Args:
             layouts: The name of some of its layouts, or a text for each tensor, where ``@p`` is a replica
                 on every rank; a tensor that is left out is ``row``. None for the first of its layouts. Or a
@@ -205,9 +207,6 @@ class Outline:
                 ``fsdp4-tp8``, ``2d8x4``; of experts ``ep4-tp2``. Only tensors are placed: the copies by
                 which FSDP gathers weights are of ``umm.schedule(…, layouts="fsdp32")``.
             ranks: Ranks that share the work.
-
-        Raises:
-            InputError: in one line, if there are none of that name, or a text is not a layout.
         """
         return self._laid_out(layouts, ranks, self.given)
 
@@ -249,12 +248,11 @@ class Outline:
     def with_given(self, given: str | Mapping[str, str]) -> "Outline":
         """Return it with inputs that lie elsewhere before.
 
+        ProblemError if one is not an input, or its replicas hold different values; or for a part of the text
+        that is not of this form.
+
         Args:
             given: A layout as text for each, or all in one text: ``X=row,W1=2d``.
-
-        Raises:
-            ProblemError: if one is not an input, or its replicas hold different values; or for a part of the
-                text that is not of this form.
         """
         if isinstance(given, str):
             parts = [x.strip() for x in given.split(",")]
@@ -269,13 +267,12 @@ class Outline:
     def layouts_of(self, layouts: str | Mapping[str, str] | None, ranks: int) -> Mapping[str, str]:
         """Return the texts that :meth:`laid_out` takes for these layouts.
 
+        ProblemError if there are none of that name, or a part of the text is neither.
+
         Args:
             layouts: As :meth:`laid_out` takes them; or a text of a name, then others for some tensors, or of
                 these alone: ``sequence,W1=2d@2``.
             ranks: Ranks that share the work, for which a scheme has to be.
-
-        Raises:
-            ProblemError: if there are none of that name, or a part of the text is neither.
         """
         if layouts is None:
             return self.default_layouts
@@ -372,8 +369,7 @@ class Outline:
     def from_dict(cls, data: Any) -> "Outline":
         """Return the outline that the plain values of :meth:`to_dict` say; strict.
 
-        Raises:
-            InputError: in one line, if they are not one.
+        InputError in one line, if they are not one.
         """
         optional = ("kept", "weights", "layouts", "given")
         given = fields_of(data, "a chain", ("name", "tensors", "statements"), optional)

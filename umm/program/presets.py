@@ -139,15 +139,10 @@ def _residual(
     w: Writing, backward: bool, hidden: int, middle: str, attend: _Writes | None, expand: _Writes | None,
     post: bool = False,
 ) -> None:  # fmt: skip
-    """Write X plus attention, plus another part, each of its normalised input; either may be missing.
-
-    Args:
-        backward: Whether the gradients are written too.
-        hidden: Columns of X and Y.
-        middle: Name of X with what attention adds.
-        attend: Writes attention from one tensor to another.
-        post: Whether the result of each part is normalised too.
-    """
+    """Write X plus attention, plus another part, each of its normalised input; either may be missing."""
+    # backward: whether the gradients are written too. hidden: columns of X and Y. middle: name of X with what
+    # attention adds. attend: writes attention from one tensor to another. post: whether the result of each
+    # part is normalised too.
     _ends(w, hidden)
     if attend is not None and expand is not None:
         w.tensor(middle, w.tokens, hidden, "tokens")
@@ -588,12 +583,11 @@ def next_tokens(statements: Iterable[object], tensors: Collection[str]) -> int:
 def model_sizes(name: str, model: str | Model, layer: int | None = None) -> tuple[dict[str, int], bool]:
     """Return the sizes that a model gives a chain, and whether its MLPs have a gate.
 
+    InputError in one line, if there is no such model, or no such layer in it.
+
     Args:
         model: The model, its name, or the path of its ``config.json``.
         layer: Number of the layer; the first that the chain computes if None.
-
-    Raises:
-        InputError: in one line, if there is no such model, or no such layer in it.
     """
     needed = PRESETS[name].sizes
     known = find_model(model)

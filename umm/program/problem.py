@@ -294,8 +294,7 @@ class Problem:
 def read_given(given: str | Mapping[str, str | Layout]) -> dict[str, str | Layout]:
     """Return the layouts that a text such as ``a=row,c=col@2`` or a mapping names, by a, b and c.
 
-    Raises:
-        ProblemError: for another form or another matrix.
+    ProblemError for another form or another matrix.
 
     >>> read_given("c=col@2, a=row")
     {'a': 'row', 'c': 'col@2'}

@@ -95,8 +95,7 @@ class Scheme(NamedTuple):
 def plain(name: str) -> str:
     """Return the plain name of a scheme whose mesh has one axis; other names unchanged.
 
-    Raises:
-        ProblemError: if no scheme of one axis is the same.
+    ProblemError if no scheme of one axis is the same.
 
     >>> plain("hsdp8x1"), plain("tp1-dp8"), plain("fsdp4-tp2"), plain("megatron")
     ('fsdp8', 'dp8', 'fsdp4-tp2', 'megatron')
@@ -144,15 +143,14 @@ def scheme_layouts(
 ) -> dict[str, str]:
     """Return the layout of each tensor of a chain by a scheme.
 
+    ProblemError if it is not for so many ranks, or the chain lacks these layouts.
+
     Args:
         name: Of the scheme, such as ``tp8-dp4``.
         layouts: The chain's own, which distinguish activations from weights: megatron, sequence and data.
         shapes: Rows and columns of each tensor.
         ranks: Ranks that share the work.
         chain: The chain, for messages.
-
-    Raises:
-        ProblemError: if it is not for so many ranks, or the chain lacks these layouts.
     """
     scheme = _made_out(plain(name))
     if scheme is None:

@@ -31,12 +31,10 @@ def fully_sharded(outline: Outline) -> Outline:
     All else lies by tokens, as in its layouts ``context`` where a causal mask is to be balanced, else
     ``data``; so does what the gathered weights are copied to, on every rank. A weight that the backward part
     reads too is gathered again, but the one it begins with; an embedding's table, as its map gathers it.
+    ProblemError if it has none.
 
     Args:
         outline: A preset, or another chain with weights and layouts ``data``.
-
-    Raises:
-        ProblemError: if it has none.
 
     >>> from umm.program.presets import chain
     >>> print(fully_sharded(chain("mlp", hidden=8, ffn=16, tokens=4)))
@@ -158,12 +156,10 @@ def by_heads(outline: Outline) -> Outline:
     """Return a chain whose attention is by heads and all else by tokens: Ulysses.
 
     Queries, keys and values are exchanged from tokens to heads before attention, and its result back after.
+    ProblemError if it has none.
 
     Args:
         outline: A preset with fused attention, or another chain with it and layouts ``data``.
-
-    Raises:
-        ProblemError: if it has none.
 
     Source: Jacobs et al. (2023), DeepSpeed Ulysses.
     """
@@ -209,15 +205,13 @@ def front_and_back(name: str, outline: Outline, ranks: int) -> Outline | None:
     """Return a chain that exchanges tokens before attention, so that a causal mask gives ranks equal work.
 
     ``sp8-dp4-zigzag`` is ``sp8-dp4`` with tokens in order, but those of queries, keys and values front and
-    back of the sequences that its 4 groups of ranks share. None if the name does not end so.
+    back of the sequences that its 4 groups of ranks share. None if the name does not end so. ProblemError if
+    the chain has no causal fused attention, or the scheme's ranks share no sequence, or have it front and
+    back as it is.
 
     Args:
         outline: A preset, or another chain with layouts ``context``.
         ranks: For which the scheme has to be.
-
-    Raises:
-        ProblemError: if the chain has no causal fused attention, or the scheme's ranks share no sequence, or
-            have it front and back as it is.
 
     Source: Zhu (2024), zigzag ring attention, on the balance.
     """
@@ -251,14 +245,12 @@ def sharded_by_heads(name: str, outline: Outline, ranks: int) -> Outline | None:
     queries, keys and values by heads over the 8 of a group. Weights are gathered before each use, as in
     :func:`fully_sharded`. A chain without attention is as in ``fsdp32``. In ``ring4-ulysses8`` the keys of
     causal sequences that groups share go round rings of 4 ranks, front and back, and weights are on every
-    rank. None if the name is not such a scheme.
+    rank. None if the name is not such a scheme. ProblemError if it is for another number of ranks, the chain
+    has experts, or no sequences are shared.
 
     Args:
         outline: A preset, or another chain with layouts ``data``.
         ranks: For which the scheme has to be.
-
-    Raises:
-        ProblemError: if it is for another number of ranks, the chain has experts, or no sequences are shared.
 
     Source: Jacobs et al. (2023), DeepSpeed Ulysses, on memory: ZeRO-3 over data and sequence parallel ranks;
     Fang and Zhao (2024), USP: a unified sequence parallelism approach, on rings of groups.
@@ -310,12 +302,11 @@ def _is_read(outline: Outline, name: str) -> bool:
 def with_way(outline: Outline, way: str) -> Outline:
     """Return a chain whose attention brings keys to queries in a way, tokens front and back of the sequences.
 
+    ProblemError if it has none.
+
     Args:
         outline: A preset with causal fused attention.
         way: ``ring`` or ``gather``.
-
-    Raises:
-        ProblemError: if it has none.
     """
     if CONTEXT not in outline.layouts:
         raise ProblemError(
@@ -349,13 +340,10 @@ def of_experts(name: str, outline: Outline, ranks: int) -> Outline | None:
     copies of the experts that have most rows, in each data group. ``ep8/2`` moves the rows of each rank's
     experts in 2 parts, one behind another, ``ep8/each`` each choice of a token by itself, and ``ep8:fp8``
     tokens in 8 bits. Layouts of that name are those of ``ep8-tp1`` or ``ep4-tp2``. None if the name is not
-    such a scheme.
+    such a scheme. ProblemError if the program has no experts, or the scheme is for another number of ranks.
 
     Args:
         ranks: For which the scheme has to be.
-
-    Raises:
-        ProblemError: if the program has no experts, or the scheme is for another number of ranks.
     """
     match = _EXPERTS.fullmatch(name)
     if match is None or not any(match.groups()[2:]):

@@ -95,12 +95,11 @@ class Tensor:
     def from_dict(cls, data: Any, ranks: int) -> "Tensor":
         """Return the tensor that parsed JSON of :meth:`to_dict` holds.
 
+        InputError in one line, if it is not a tensor.
+
         Args:
             data: What the JSON holds; taken as it says it: an unknown key or 4.0 rows are refused.
             ranks: Ranks that its layout is for.
-
-        Raises:
-            InputError: in one line, if it is not a tensor.
         """
         given = fields_of(data, "a tensor", _KEYS, ("stored",))
         name, shape, stored = given["name"], given["shape"], given.get("stored", "")
@@ -181,8 +180,7 @@ def by_name(tensors: Iterable[Tensor]) -> dict[str, Tensor]:
 def check_stored(name: str, dtype: str, stored: str) -> None:
     """Refuse a type that kernels do not expand to a tensor's own.
 
-    Raises:
-        ProblemError: naming the types that they expand.
+    ProblemError naming the types that they expand.
     """
     if not stored:
         return

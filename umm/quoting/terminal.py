@@ -30,8 +30,7 @@ def line(text: str) -> str:
 def in_lines(value: Any) -> Any:
     r"""Return a file's value with every text and key in it as one line.
 
-    Raises:
-        InputError: if it nests deeper than Python's own limit on calls, which a parser in C reaches later.
+    InputError if it nests deeper than Python's own limit on calls, which a parser in C reaches later.
 
     >>> in_lines({"source": "table 2\nof a paper", "value": [1, "a\x07"]})
     {'source': 'table 2 of a paper', 'value': [1, 'a\\x07']}

@@ -40,8 +40,7 @@ def to_arrays(schedule: Schedule) -> dict[str, Any]:
 def from_arrays(arrays: Mapping[str, NDArray[Any]]) -> Schedule:
     """Return the schedule that arrays of :func:`to_arrays` hold, checked; other arrays are not looked at.
 
-    Raises:
-        ScheduleError: if one is missing or of another form, or the schedule breaks a rule.
+    ScheduleError if one is missing or of another form, or the schedule breaks a rule.
     """
     with as_schedule_error():
         header, pools = _header(arrays)
@@ -100,13 +99,9 @@ def _columns(
     like: Mapping[str, NDArray[Any]],
     count: int | None = None,
 ) -> dict[str, Any]:
-    """Return columns of a file in the types that are meant; whole numbers must be whole numbers there too.
-
-    Args:
-        prefix: Start of the names in the file.
-        like: A column of the right type and shape of a row, by name.
-        count: Rows that each must have; as many as the first if it is not said.
-    """
+    """Return columns of a file in the types that are meant; whole numbers must be whole numbers there too."""
+    # prefix: start of the names in the file. like: A column of the right type and shape of a row, by name.
+    # count: rows that each must have; as many as the first if it is not said.
     columns = {}
     for name, column in like.items():
         if prefix + name not in arrays:

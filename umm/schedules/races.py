@@ -56,14 +56,12 @@ class Race:
 def races(schedule: Table) -> list[Race]:
     """Return the conflicting accesses that ``after`` alone, lanes aside, leaves in no order.
 
-    Of accesses that a write between them covers, only those nearest to each other are listed: once these
-    are ordered, so are the others. The list is empty if and only if no conflicting accesses can overlap.
+    Of accesses that a write between them covers, only those nearest to each other are listed: once these are
+    ordered, so are the others. The list is empty if and only if no conflicting accesses can overlap.
+    ScheduleError if there are more than 100,000 actions.
 
     Returns:
         Races by the later action, then the earlier; for a pair of actions one.
-
-    Raises:
-        ScheduleError: if there are more than 100,000 actions.
     """
     if len(schedule) > MOST_ACTIONS:
         raise ScheduleError(

@@ -92,8 +92,7 @@ def engine_names() -> list[str]:
 def find_engine(name: str) -> Engine:
     """Return an engine by its name, which a backend of attention may follow: ``sglang+triton``.
 
-    Raises:
-        ProblemError: names those there are.
+    A ProblemError names those there are.
     """
     rows, name = _engines(), name.partition("+")[0]
     if name not in rows:

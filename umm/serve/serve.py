@@ -42,9 +42,8 @@ class Served:
 def rates_of(model: Model, machine: Machine, deployment: Deployment, engine: str) -> Rates:
     """Return the prices of an engine on a machine, which has its kernels where its file does.
 
-    Raises:
-        MachineError: for fewer devices than ranks.
-        ProblemError: for an unknown engine, or a model without a vocabulary.
+    MachineError for fewer devices than ranks. ProblemError for an unknown engine, or a model without a
+    vocabulary.
     """
     machine.check_alike(deployment.ranks)
     check_split(model, deployment.tp, deployment.ep)
@@ -84,8 +83,7 @@ def with_fewest_ranks(model: Model, deployment: Deployment, machine: Machine, en
 def check_room(model: Model, deployment: Deployment, machine: Machine, engine: str) -> None:
     """Refuse a deployment whose weights leave a device no room for one request.
 
-    Raises:
-        InfeasibleError: says tensor parallel ranks or weights of fewer bits that fit.
+    An InfeasibleError says tensor parallel ranks or weights of fewer bits that fit.
     """
 
     def needs(d: Deployment) -> dict[str, float]:
@@ -205,11 +203,9 @@ def _times(
 
 
 def running(model: Model, d: Deployment, rates: Rates) -> float:
-    """Return how many requests of a group run at once: all, or those whose caches and chunks have room.
-
-    Engines cache in pages, so a request takes its prompt and half its answer in the mean. An iteration brings
-    the prompts of those that end in it, at most a chunk.
-    """
+    """Return how many requests of a group run at once: all, or those whose caches and chunks have room."""
+    # Engines cache in pages, so a request takes its prompt and half its answer in the mean. An iteration
+    # brings the prompts of those that end in it, at most a chunk.
     most = min(d.sequences, max(1.0, d.chunk * d.output / d.input)) if d.chunk else d.sequences
     weights, cache = _memory(model, d, rates).values()
     each = cache / d.sequences * (d.input + d.output / 2) / (d.input + d.output)

@@ -179,8 +179,7 @@ class Assignments:
     def choices(self) -> tuple[tuple[str, ...], ...]:
         """The different layouts of each group, then the movements of each product.
 
-        Raises:
-            InputError: for a text that is not a layout, or if none is left for a tensor.
+        InputError for a text that is not a layout, or if none is left for a tensor.
         """
         result = []
         for names in self.groups:
@@ -266,9 +265,7 @@ class Assignments:
     def all(self) -> list[dict[str, str]]:
         """The layout of each tensor of every point, one after another.
 
-        Raises:
-            InputError: if there are too many.
-            ProblemError: if the program has no layouts of a name.
+        InputError if there are too many. ProblemError if the program has no layouts of a name.
         """
         # Two names may mean the same layouts, so equal assignments are merged by their texts.
         if self.named is not None:

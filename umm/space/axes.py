@@ -79,11 +79,10 @@ class Axes:
     def of(cls, given: Mapping[str, Any], others: "Axes | None" = None) -> "Axes":
         """Return the axes of some choices, each with one value or several.
 
+        ScheduleError for an unknown choice, or a value that means nothing.
+
         Args:
             given: The values; a choice left out has those of others, or its default.
-
-        Raises:
-            ScheduleError: for an unknown choice, or a value that means nothing.
 
         >>> Axes.of({"prefetch": (0, 1), "offset": "none,index"}).varied
         ['prefetch', 'offset']

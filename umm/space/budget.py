@@ -70,13 +70,11 @@ def bytes_of_budget(budget: str | int | None, share: float) -> int | None:
 def rank_limit(budget: str | int | None, problem: Problem, machine: Machine) -> int:
     """Return the bytes a rank may allocate on a machine, never more than it has of its device.
 
+    InputError for a budget in another form.
+
     Args:
         budget: As :func:`memory_limit` takes it; ``device`` for what the device has less the reserve, None
             for all of it.
-        problem: Whose share.
-
-    Raises:
-        InputError: for a budget in another form.
     """
     return limit_of(budget, problem.unreplicated_share, machine, problem.p)
 

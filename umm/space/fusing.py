@@ -118,6 +118,8 @@ def fusing(
 ) -> Fusing:
     """Return the seconds of each way of a multiply and its collective.
 
+    InputError for another collective, or a size that the ranks do not share equally.
+
     Args:
         m: Rows of A and C, over all ranks.
         n: Columns of B and C, over all ranks.
@@ -128,9 +130,6 @@ def fusing(
         ranks: How many; all devices if None.
         makespan: Returns how long a schedule takes; the simulator if None.
         batch: Multiplies of this size, each of matrices of its own.
-
-    Raises:
-        InputError: for another collective, or a size that the ranks do not share equally.
     """
     if what not in (GATHER, SCATTER, REDUCE):
         raise InputError(f"{what!r} is not fused with a multiply; choose {GATHER}, {SCATTER} or {REDUCE}")

@@ -302,12 +302,9 @@ class Space:
 
 
 def _of_chain(chain: Outline, named: bool) -> tuple[Problem | Outline, Mapping[str, str]]:
-    """Return a chain's program, and the names of its tensors there.
-
-    Args:
-        chain: The chain; if its one statement is a plain multiply, that multiply comes back.
-        named: Whether its own layouts are asked for, which a multiply has not.
-    """
+    """Return a chain's program, and the names of its tensors there."""
+    # chain: the chain; if its one statement is a plain multiply, that multiply comes back. named: whether its
+    # own layouts are asked for, which a multiply has not.
     expect(chain, Outline, "a space", "a chain without layouts, such as umm.chain gives")
     multiply = None if named else Problem.of(chain)
     if multiply is None:

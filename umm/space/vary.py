@@ -164,9 +164,7 @@ class Knob:
 def knob(machine: Machine, name: str) -> Knob:
     """Return the number of a name, or the numbers of a pattern together.
 
-    Raises:
-        MachineError: if there is none.
-        InputError: for one that is not a quantity.
+    MachineError if there is none. InputError for one that is not a quantity.
     """
     values = [x.value for x in matching(machine, name)]
     if not all(isinstance(x, str | float) for x in values):

@@ -117,8 +117,7 @@ def in_order(
 ) -> Timeline:
     """Return when passes run, each stage's one after another in its order.
 
-    Raises:
-        ValueError: the orders wait for each other in a circle.
+    ValueError if the orders wait for each other in a circle.
     """
     last = len(chunks) - 1
     ends: dict[Pass, float] = {}

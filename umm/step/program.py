@@ -37,18 +37,14 @@ def pipeline_chain(
 
     Inputs are ``X.i``, the tokens of micro-batch i at the first stage; ``dY.i``, the gradients of its result
     at the last one; and ``W.c``, the weight of chunk c. Outputs are ``Y.i``, ``dX.i`` and ``dW.c``, the sums
-    over micro-batches.
+    over micro-batches. ProblemError for interleaved stages whose micro-batches are no multiple of them.
 
     Args:
         stages: Ranks, one a stage.
-        micro_batches: How many go through.
         tokens: Rows of a micro-batch.
         hidden: Rows and columns of each weight.
         schedule: One of :data:`~umm.step.pipeline.SCHEDULES`.
         virtual: Chunks a stage; more than 1 for ``interleaved`` alone.
-
-    Raises:
-        ProblemError: for interleaved stages whose micro-batches are no multiple of them.
 
     >>> chain = pipeline_chain(3, 4, 8, 16)
     >>> chain.ranks, chain.outputs[-3:]

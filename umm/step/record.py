@@ -18,8 +18,7 @@ MOST_RECORD = 2**22  # bytes of a record: a search's has a hundred configuration
 def load_question(path: str | Path) -> Question:
     """Return the step that a record answers.
 
-    Raises:
-        InputError: if the file is no such record, or what it asks cannot be.
+    InputError if the file is no such record, or what it asks cannot be.
     """
     data = read_json(path, "record of a step", MOST_RECORD)
     if not isinstance(data, dict) or data.get("command") != "step" or "asked" not in data:

@@ -477,8 +477,7 @@ def least_memory(asked: Question) -> float:
 def predict(asked: Question) -> Step:
     """Return a step's time, memory and parts.
 
-    Raises:
-        ProblemError: for more stages than layers, or a model without a vocabulary.
+    ProblemError for more stages than layers, or a model without a vocabulary.
     """
     seconds, parts = _seconds(asked)
     fast, slow = (_seconds(_varied(asked, side))[0] for side in (1, -1))
@@ -594,8 +593,7 @@ def model_flop(model: Model, parallel: Parallel) -> float:
 def rates_of(machine: Machine, precision: str, stack: str = "megatron", watts: float = 0.0) -> Rates:
     """Return a machine's seconds with the numbers of a stack and of devices under load, by name.
 
-    Raises:
-        ProblemError: for an unknown stack, or a power limit that devices cannot have.
+    ProblemError for an unknown stack, or a power limit that devices cannot have.
     """
     limit = machine.load.power
     if watts and not limit:
@@ -611,10 +609,8 @@ def rates_of(machine: Machine, precision: str, stack: str = "megatron", watts: f
 def question(model: Model, parallel: Parallel, rates: Rates) -> Question:
     """Return a question, checked.
 
-    Raises:
-        MachineError: for fewer devices than ranks.
-        ProblemError: for a model without a vocabulary, whose heads or experts ranks cannot share, or with
-            fewer layers than are named.
+    MachineError for fewer devices than ranks. ProblemError for a model without a vocabulary, whose heads or
+    experts ranks cannot share, or with fewer layers than are named.
     """
     rates.machine.check_alike(parallel.ranks)
     check_split(model, parallel.tp, parallel.ep)

@@ -68,12 +68,11 @@ class Matter:
 def matter(now: Any, then: Any) -> tuple[Matter, State, State]:
     """Return the tensor of two specs, and its state on each axis of its mesh before and after.
 
+    LayoutError for three dimensions that are cut, where a layout has two.
+
     Args:
         now: A ``DTensorSpec``.
         then: Another, of the same tensor on the same mesh.
-
-    Raises:
-        LayoutError: for three dimensions that are cut, where a layout has two.
     """
     sizes, itemsize = tuple(int(n) for n in now.shape), int(now.tensor_meta.dtype.itemsize)
     cut = sorted(
@@ -232,6 +231,8 @@ def redistribute_cost(current_spec: Any, target_spec: Any, *, machine: Machine |
 
     The cost is the makespan of the fastest schedule that umm has for it on a machine, detours over other
     placements included; so it obeys the triangle inequality. Equal arguments are answered from memory.
+    LayoutError for a tensor of which three dimensions are cut. MachineError for an unknown machine, or more
+    ranks than it holds.
 
     Args:
         current_spec: A ``DTensorSpec``: the placements of a tensor on a mesh, Partial among them or not.
@@ -241,10 +242,6 @@ def redistribute_cost(current_spec: Any, target_spec: Any, *, machine: Machine |
 
     Returns:
         Infinite for another mesh, as torch says.
-
-    Raises:
-        LayoutError: for a tensor of which three dimensions are cut.
-        MachineError: for an unknown machine, or more ranks than it holds.
     """
     if current_spec.mesh != target_spec.mesh:
         return float("inf")
@@ -259,11 +256,10 @@ def redistribute_cost(current_spec: Any, target_spec: Any, *, machine: Machine |
 def replace_cost(cost: Callable[[Any, Any], float]) -> tuple[Any, Callable[[], None]]:
     """Put a cost in the place of DTensor's, and clear the cache of its decisions.
 
+    InputError without torch, or where it lacks a private name that this needs; nothing is replaced.
+
     Returns:
         DTensor's own cost, and a function that puts it back.
-
-    Raises:
-        InputError: without torch, or where it lacks a private name that this needs; nothing is replaced.
     """
     try:
         import torch.distributed.tensor

@@ -37,13 +37,12 @@ ATTEND = ("query", "key", "value", "attn_mask", "dropout_p", "is_causal")
 def kernels(module: Any, example_inputs: Any, machine: Machine, backward: bool = False) -> list[Kernel]:
     """Return the kernels of a module in the order of their launch.
 
+    InputError in one line, if torch is missing, or the module needs elements of a tensor.
+
     Args:
         module: An ``nn.Module``; its weights are not used.
         example_inputs: A tuple of its arguments, or a mapping of them by name; only shapes and types count.
         backward: Whether gradients of its first result follow.
-
-    Raises:
-        InputError: in one line, if torch is missing, or the module needs elements of a tensor.
     """
     try:
         import torch

@@ -23,8 +23,7 @@ SCHEMA = 1
 def save_trace(trace: Trace, path: str | Path) -> None:
     """Write a trace to a file, as .npz if the name ends so, else as JSON; nothing is half-written.
 
-    Raises:
-        InputError: if the file cannot be written, or has too many actions for JSON.
+    InputError if the file cannot be written, or has too many actions for JSON.
     """
     path = Path(path)
     with whole_file(path) as partial:
@@ -46,8 +45,7 @@ def _about(trace: Trace) -> dict[str, Any]:
 def load_trace(path: str | Path) -> Trace:
     """Read a trace that :func:`save_trace` wrote; it has no C.
 
-    Raises:
-        InputError: if the file cannot be read or holds no trace.
+    InputError if the file cannot be read or holds no trace.
     """
     path = Path(path)
     text = "" if path.suffix == ".npz" else read_text(path)

@@ -88,11 +88,8 @@ def write_perfetto(spans: Spans, path: str | Path) -> None:
     """Write a trace as a Perfetto protobuf file, to open in ui.perfetto.dev.
 
     Times are whole nanoseconds, as the format has them. An arrow leads from every action to those on other
-    lanes that wait for it.
-
-    Raises:
-        UmmError: if the extra ``perfetto`` is not installed.
-        InputError: if the file cannot be written.
+    lanes that wait for it. UmmError if the extra ``perfetto`` is not installed. InputError if the file cannot
+    be written.
     """
     try:
         from perfetto.trace_builder.proto_builder import StreamingTraceProtoBuilder

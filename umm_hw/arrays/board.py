@@ -90,8 +90,7 @@ class Board:
     def wait(self, ranks: Iterable[int], column: int, value: int, what: str) -> None:
         """Wait until a counter of some ranks is at least a value, leaving the core to others.
 
-        Raises:
-            UmmError: if one of them has ended, or has been stopped for some seconds.
+        UmmError if one of them has ended, or has been stopped for some seconds.
         """
         wanted = np.fromiter(ranks, dtype=np.int64)
         counts = self._counts
@@ -125,9 +124,8 @@ class Board:
     def look(self, late: Sequence[int], what: str) -> None:
         """Look whether some ranks live, while this one waits for them.
 
-        Raises:
-            UmmError: if one of them has ended, or has been stopped for some seconds; the same on all ranks
-                that wait.
+        UmmError if one of them has ended, or has been stopped for some seconds; the same on all ranks that
+        wait.
         """
         now = monotonic()
         if now - self._looked > ABSENT:

@@ -140,8 +140,7 @@ class SharedExchange:
     def begin(self, signature: bytes, words: str, refusal: Exception | None = None) -> None:
         """Enter a call: one look at a counter of every rank.
 
-        Raises:
-            UmmError: where a rank refuses, or ranks mean different multiplies.
+        UmmError where a rank refuses, or ranks mean different multiplies.
         """
         self._calls += 1
         self._base += self._steps

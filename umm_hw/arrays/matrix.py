@@ -246,13 +246,12 @@ def wrap(comm: Any, arguments: tuple[Any, ...]) -> WrappedMatrix:
 def wrapped(comm: Any, parts: Sequence[Part], refusal: UmmError | None = None) -> list[WrappedMatrix]:
     """Return matrices of local matrices; collective, in one gather.
 
+    LayoutError on every rank, if a part of one rank does not fit, or ranks give different things.
+
     Args:
         comm: The communicator, or a group.
         parts: This rank's part of each matrix.
         refusal: This rank's error, if it has no parts; all ranks raise it.
-
-    Raises:
-        LayoutError: on every rank, if a part of one rank does not fit, or ranks give different things.
     """
     group = group_of(comm)
     facts, views, layouts = [], [], []

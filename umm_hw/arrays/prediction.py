@@ -36,12 +36,11 @@ LANE = "compute"  # on one host a rank copies and multiplies on one thread, one 
 def predictor(machine: Machine | str, ranks: int) -> Callable[[Product], float]:
     """Return a function from a product to its seconds on a machine, by simulating its schedule.
 
+    MachineError for an unknown machine, or too many ranks.
+
     Args:
         machine: A machine, its name, or its file.
         ranks: Ranks that it must have room for.
-
-    Raises:
-        MachineError: for an unknown machine, or too many ranks.
     """
     target = machine if isinstance(machine, Machine) else find_machine(machine)
     target.check_ranks(ranks)
@@ -68,14 +67,12 @@ def schedule_of(
 def panels(problem: Problem, machine: Machine, stationary: str, options: Mapping[str, Any]) -> Schedule:
     """Return the schedule by which :func:`umm.multiply` and ``pgemm`` multiply matrices in some layouts.
 
+    ProblemError for a type without arrays in NumPy. InfeasibleError where the steps are more than a schedule
+    holds.
+
     Args:
         problem: What is multiplied; every layout is taken, the local matrices as in Fortran.
-        stationary: A, B or C.
         options: All choices of the schedule as plain values.
-
-    Raises:
-        ProblemError: for a type without arrays in NumPy.
-        InfeasibleError: where the steps are more than a schedule holds.
     """
     several = host_count(machine, problem.p) > 1
     product = stepped(operands_of(problem), f"stationary {stationary}", several)
@@ -88,8 +85,7 @@ def panels(problem: Problem, machine: Machine, stationary: str, options: Mapping
 def operands_of(problem: Problem) -> tuple[Operand, Operand, Operand]:
     """Return A, B and C of a problem as a program in Fortran would hold them.
 
-    Raises:
-        ProblemError: for a type without arrays in NumPy.
+    ProblemError for a type without arrays in NumPy.
     """
     if problem.dtype not in ("float64", "float32", "float16"):
         raise ProblemError(f"movement panels multiplies float64, float32 and float16, not {problem.dtype}")

@@ -47,16 +47,14 @@ def share_out(
 ) -> tuple[Product, dict[str, float]]:
     """Return the cheapest way to share out a product within a limit of memory, and each way's cost.
 
+    InfeasibleError if no way fits the memory. InputError for an unknown way.
+
     Args:
         operands: A, B and C.
         exchange: Access to others' pieces.
         memory: Limit in bytes of a rank beside its operands; None for a default that refuses no way.
         way: Name of the only way to consider.
         seconds: Cost of a way; by default an estimate of the slowest rank's work.
-
-    Raises:
-        InfeasibleError: if no way fits the memory.
-        InputError: for an unknown way.
     """
     a, b, c = operands
     compute = sum_dtype(c.dtype)

@@ -38,6 +38,9 @@ def calibrate(
 ) -> tuple[str, GpuMeasurements]:
     """Measure GPUs, from the first to the last of them, and return the text of a machine file.
 
+    InputError for another way to accumulate, or no blocks. ExecutorUnavailableError if kernels cannot add
+    over the link.
+
     Args:
         devices: The GPUs of this process; they are taken to be equal and joined by a switch.
         note: Given what is measured now, in words.
@@ -46,10 +49,6 @@ def calibrate(
         sizes: Bytes of the transfers.
         accumulate: ``kernel`` or ``landing``, as the executor that the file is to predict.
         tf32: Whether the file's float32 is TF32.
-
-    Raises:
-        InputError: for another way to accumulate, or no blocks.
-        ExecutorUnavailableError: if kernels cannot add over the link.
     """
     check_blocks(blocks)
     join(devices, accumulate)

@@ -231,12 +231,8 @@ class Bench:
         return "kernel" if self._landing is None else "landing"
 
     def _once(self, step: Step, calls: int, queued: float = 0.0) -> float:
-        """Return the seconds of some calls in a row, each between events as in a run.
-
-        Args:
-            step: What queues a call.
-            queued: Seconds that the host takes for each, which the GPU is held for.
-        """
+        """Return the seconds of some calls in a row, each between events as in a run."""
+        # step: what queues a call. queued: seconds that the host takes for each, which the GPU is held for.
         start, end, before, after = self._events
         if queued:
             self._device.hold(queued * calls, self._stream)

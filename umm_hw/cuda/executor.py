@@ -44,12 +44,11 @@ class CudaExecutor(DeviceExecutor):
     ) -> str:
         """Measure the GPUs, accumulating as this executor does; return a machine file. It takes minutes.
 
+        ExecutorUnavailableError if there is no GPU, or CuPy is not installed.
+
         Args:
             note: Given what is measured now, in words.
             rounds: Not used; everything is measured in one go.
-
-        Raises:
-            ExecutorUnavailableError: if there is no GPU, or CuPy is not installed.
         """
         from umm_hw.calibrate.gpu import calibrate
 

@@ -21,9 +21,8 @@ def device_dtype(name: str) -> np.dtype[Any]:
 def check_types(schedule: Schedule, tf32: bool) -> None:
     """Refuse types of gemms that cuBLAS does not multiply.
 
-    Raises:
-        InputError: if factors differ in type, if a product is neither of their type nor float32 for
-            half-precision ones, or if TF32 is asked for other factors than float32.
+    InputError if factors differ in type, if a product is neither of their type nor float32 for half-precision
+    ones, or if TF32 is asked for other factors than float32.
     """
     small = [tensor for tensor in schedule.tensors if is_float8(tensor.dtype)]
     if small:

@@ -13,13 +13,12 @@ BLOCKS = 24  # about what communication kernels take of 132 multiprocessors to f
 def join(devices: Sequence[Device], accumulate: str) -> None:
     """Let devices reach each other's memory.
 
+    InputError for another way to accumulate. ExecutorUnavailableError if kernels cannot add over a link and
+    should.
+
     Args:
         devices: Of this process; one may come several times.
         accumulate: ``kernel`` or ``landing``.
-
-    Raises:
-        InputError: for another way to accumulate.
-        ExecutorUnavailableError: if kernels cannot add over a link and should.
     """
     if accumulate not in WAYS:
         raise InputError(f"accumulate {accumulate!r} is unknown; choose from {', '.join(WAYS)}")

@@ -268,12 +268,10 @@ def install(costs: Costs | None = None) -> None:
     by :func:`umm.torch.multiply`: whatever is predicted to take least. Products have the placements that
     DTensor gives them. But where it would move operands to leave a sum open they come out complete, cut as
     A's rows and B's columns are. Other strategies are chosen by the measured cost of redistributions.
+    InputError without torch, a process group, several ranks, or a torch that has handlers.
 
     Args:
         costs: Of this process group; None measures it, which takes some seconds.
-
-    Raises:
-        InputError: without torch, a process group, several ranks, or a torch that has handlers.
     """
     try:
         import torch

@@ -44,10 +44,8 @@ def slowest(actions: Sequence[Callable[[], object]], rounds: int) -> list[list[f
 def measure() -> Costs:
     """Measure the default process group, on CPUs; collective, some seconds. Every rank gets the same.
 
-    The quickest call counts, each until the last rank is done.
-
-    Raises:
-        InputError: without a process group, or with one rank.
+    The quickest call counts, each until the last rank is done. InputError without a process group, or with
+    one rank.
     """
     import torch
     import torch.distributed as dist

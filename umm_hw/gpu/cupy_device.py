@@ -27,9 +27,8 @@ _PEER_ACCESS_ALREADY_ENABLED = 704  # cudaErrorPeerAccessAlreadyEnabled
 def device_count() -> int:
     """Return the number of visible GPUs; CUDA starts here.
 
-    Raises:
-        ImportError: if CuPy is not installed.
-        Exception: CuPy's CUDARuntimeError if there is no driver or no GPU.
+    ImportError if CuPy is not installed. Exception if cuPy's CUDARuntimeError if there is no driver or no
+    GPU.
     """
     # Streams beyond this many share hardware queues; it would be 8.
     os.environ.setdefault("CUDA_DEVICE_MAX_CONNECTIONS", "32")
@@ -99,8 +98,7 @@ class CupyDevice:
     def allocate(self, nbytes: int) -> int:
         """Allocate raw memory, outside CuPy's pool, so that its pointer is its base.
 
-        Raises:
-            InfeasibleError: if the GPU has not so much left.
+        InfeasibleError if the GPU has not so much left.
         """
         self._select()
         try:

@@ -20,13 +20,12 @@ SHARED_FOLDER = Path("/dev/shm")  # where MPICH's shared windows are files
 def check_memory(transport: "MpiTransport", schedule: Schedule, nbytes: int, gathered: int) -> None:
     """Refuse a schedule whose tiles, pools and gathered C exceed the free memory of a host; collective.
 
+    InfeasibleError on every rank, naming the shortfall of the host that lacks most.
+
     Args:
         schedule: The schedule to perform.
         nbytes: Bytes that this rank is going to allocate.
         gathered: Bytes of the results, where this rank gathers them.
-
-    Raises:
-        InfeasibleError: on every rank, naming the shortfall of the host that lacks most.
     """
     free = min(free_memory(), _shared_folder() + gathered)  # results are in ordinary memory
     mine = np.array([transport.first_of_host, nbytes + gathered, transport.reserved, free], dtype=np.int64)

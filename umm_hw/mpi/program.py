@@ -175,12 +175,8 @@ def _spans(lanes: RankLanes, begin: float) -> tuple[Ints, Floats]:
 
 
 def _own_share(lanes: RankLanes, computed: float) -> Reading:
-    """Return how long this rank was busy, and its share of a core meanwhile.
-
-    Args:
-        lanes: What it did.
-        computed: Seconds of cores that it had, or did not want.
-    """
+    """Return how long this rank was busy, and its share of a core meanwhile."""
+    # lanes: what it did. computed: seconds of cores that it had, or did not want.
     busy, until = 0.0, 0.0
     for start, end in sorted(lanes.spans.values()):
         busy += max(0.0, end - max(start, until))

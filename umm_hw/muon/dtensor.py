@@ -14,15 +14,14 @@ from umm_hw.muon.update import update
 def muon(plan: MuonPlan, momentum: Mapping[str, Any]) -> dict[str, Any]:
     """Return momenta of DTensors on CPUs orthogonalised, with their own placements; collective.
 
+    InputError on every rank, for tensors that are not the plan's, or on other devices.
+
     Args:
         plan: Where each matrix goes; its grid has all ranks of the default process group.
         momentum: For each weight of the plan a DTensor of two dimensions, or a list where it has several.
 
     Returns:
         For each name a new DTensor, or a list of them.
-
-    Raises:
-        InputError: on every rank, for tensors that are not the plan's, or on other devices.
     """
     group = group_of_torch()
     error: UmmError | None = None

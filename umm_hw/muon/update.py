@@ -235,7 +235,8 @@ def update(plan: MuonPlan, momentum: Momenta, *, memory: int = BUCKET) -> dict[s
     """Return momenta orthogonalised by Newton-Schulz steps, in their own layouts; collective.
 
     Where a matrix is orthogonalised as a whole (duplicated, owners, layers), the result equals that of one
-    process bit for bit. Elsewhere X·Xᵀ is summed in another order.
+    process bit for bit. Elsewhere X·Xᵀ is summed in another order. InputError on every rank, before anything
+    moves, where the matrices of one do not fit the plan. UmmError if a rank ends its program meanwhile.
 
     Args:
         plan: Where each matrix goes, by :func:`umm.muon.plan`; its grid has as many ranks as there are.
@@ -245,10 +246,6 @@ def update(plan: MuonPlan, momentum: Momenta, *, memory: int = BUCKET) -> dict[s
 
     Returns:
         For each name new matrices in the form in which they were given.
-
-    Raises:
-        InputError: on every rank, before anything moves, where the matrices of one do not fit the plan.
-        UmmError: if a rank ends its program meanwhile.
     """
     expect(plan, MuonPlan, "update", "a plan of umm.muon.plan first")
     expect(momentum, Mapping, "update", "matrices by the plan's names")

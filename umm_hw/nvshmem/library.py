@@ -101,9 +101,7 @@ def connect(transport: "MpiTransport") -> Joined:
     """Join the ranks of an MPI job by NVSHMEM; collective, and once in the life of a process.
 
     Ranks of a host take its GPUs in blocks of neighbours. They may be more than the GPUs.
-
-    Raises:
-        ExecutorUnavailableError: if NVSHMEM does not start, or has started with other ranks.
+    ExecutorUnavailableError if NVSHMEM does not start, or has started with other ranks.
     """
     if not _JOINED:
         _JOINED.append(_join(transport))

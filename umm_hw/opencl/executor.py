@@ -39,6 +39,8 @@ def opencl(
 ) -> "OpenClExecutor | OpenClRanks":
     """Return an executor on OpenCL's devices: GPUs of any vendor, or the cores of a CPU.
 
+    InputError for landing between processes.
+
     Args:
         accumulate: ``kernel`` adds to other ranks' memory by a kernel; ``landing`` copies to a buffer on the
             target's device and adds there, as devices must whose atomics are their own.
@@ -49,9 +51,6 @@ def opencl(
             they are under mpiexec, and where the device is a CPU and MPI is installed.
         ranks: Processes to start; as many as the first schedule has ranks if None.
         timeout: Most seconds for one run of processes.
-
-    Raises:
-        InputError: for landing between processes.
     """
     if processes is None:
         launched = launched_rank() is not None and (launched_size() or 1) > 1

@@ -15,11 +15,10 @@ from umm_hw.opencl.device import OpenClDevice
 def visible(wanted: str = "") -> tuple[OpenClDevice, ...]:
     """Return the devices of one context: all of the first platform that has some.
 
+    ExecutorUnavailableError if there is none.
+
     Args:
         wanted: ``gpu``, ``cpu``, or a part of a platform's or a device's name; if empty, GPUs come first.
-
-    Raises:
-        ExecutorUnavailableError: if there is none.
     """
     try:
         platforms = cl.get_platforms()

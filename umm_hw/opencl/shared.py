@@ -180,8 +180,7 @@ class _Watch:
 def connect(transport: "MpiTransport", wanted: str = "cpu") -> Joined:
     """Join the ranks of an MPI job, each with the CPU as its device.
 
-    Raises:
-        ExecutorUnavailableError: if they are on several hosts, or the device's memory is not the host's.
+    ExecutorUnavailableError if they are on several hosts, or the device's memory is not the host's.
     """
     if not transport.shared:
         raise ExecutorUnavailableError(

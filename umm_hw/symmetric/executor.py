@@ -69,10 +69,9 @@ class SymmetricExecutor(MpiExecutor):
     ) -> list[Trace]:
         """Perform a schedule several times with the same operands; C is that of the last run.
 
-        Raises:
-            ExecutorUnavailableError: if there is no device, or the ranks cannot be joined.
-            InputError: if the operands do not fit, devices do not multiply the pair of types, there are more
-                or fewer processes than ranks, or matrices are to be saved.
+        ExecutorUnavailableError if there is no device, or the ranks cannot be joined. InputError if the
+        operands do not fit, devices do not multiply the pair of types, there are more or fewer processes than
+        ranks, or matrices are to be saved.
         """
         if save is not None:
             raise cannot_save(self.name)
@@ -103,12 +102,11 @@ class SymmetricExecutor(MpiExecutor):
     ) -> str:
         """Measure rank 0's device and its way to the last rank; return the text of a machine file.
 
+        ExecutorUnavailableError if there is no device, or the ranks cannot be joined.
+
         Args:
             note: Given what is measured now, in words.
             rounds: Not used; everything is measured in one go.
-
-        Raises:
-            ExecutorUnavailableError: if there is no device, or the ranks cannot be joined.
         """
         from umm_hw.symmetric.program import measured
 

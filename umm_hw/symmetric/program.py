@@ -109,15 +109,14 @@ def measured(
 ) -> str:
     """Return on rank 0 the text of a machine file, with its way to the last rank; "" elsewhere; collective.
 
+    InputError on every rank, if they are on several nodes.
+
     Args:
         transport: What joins the ranks on the host.
         connect: Joins their memory, given the transport.
         blocks: Thread blocks of an accumulate kernel.
         tf32: Whether the file's float32 is TF32.
         costs: What actions cost in runs, if known.
-
-    Raises:
-        InputError: on every rank, if they are on several nodes.
     """
     joined = connect(transport)
     memory = SymmetricTransport(joined, blocks)

@@ -135,12 +135,9 @@ class Filling:
 
 
 def _raise(left: int, links: list[Link]) -> None:
-    """Raise all rates evenly; when a link is full its flows stay where they are; go on with the others.
-
-    Args:
-        left: Number of flows to fill, those without a bottleneck.
-        links: All their links, each with what it has for how many of the flows.
-    """
+    """Raise all rates evenly; when a link is full its flows stay where they are; go on with the others."""
+    # left: number of flows to fill, those without a bottleneck. links: all their links, each with what it has
+    # for how many of the flows.
     while True:
         rate = inf
         for link in links:

@@ -222,14 +222,9 @@ def _redistributed(
     then: Placements,
     tiles: Held | None = None,
 ) -> Held:
-    """Write the collectives from one placement to another; return each rank's new piece.
-
-    Args:
-        pieces: Piece of each rank.
-        now: Placements before.
-        then: Placements after.
-        tiles: Slices that each rank may use where they fit; None uses pools alone.
-    """
+    """Write the collectives from one placement to another; return each rank's new piece."""
+    # pieces: piece of each rank. now: placements before. then: placements after. tiles: slices that each rank
+    # may use where they fit; None uses pools alone.
     shape, current = build.layout(name).shape, list(now)
     slots = cycle((name, (name, "then")))  # what a step writes is not where it reads
     for axis, before, after in steps(now, then):

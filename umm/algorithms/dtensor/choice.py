@@ -149,7 +149,6 @@ def chosen_way(
 
     Args:
         shapes: Of A and of B.
-        itemsize: Bytes of an element.
         a: What each axis of the mesh does to A.
         b: Likewise to B.
         mesh: What DTensor assumes of the mesh.

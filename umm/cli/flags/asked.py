@@ -53,11 +53,10 @@ class ToSchedule(LaidOut, Scheduled, heading="Schedule"):
     def request(self, scale: Fraction | None = None) -> Request:
         """Return the program and how it is scheduled.
 
+        InputError if a dimension is missing, or what is asked cannot be.
+
         Args:
             scale: Factor of every dimension.
-
-        Raises:
-            InputError: if a dimension is missing, or what is asked cannot be.
         """
         machine, chain, choices = self.hardware, self.laid_out(scale), self.choices_asked
         if chain is not None and "stationary" in choices:
@@ -75,12 +74,11 @@ class ToSchedule(LaidOut, Scheduled, heading="Schedule"):
     ) -> tuple[Schedule, Request | None]:
         """Return the schedule of a file, or the one asked for together with the request.
 
+        InputError if a file is given and flags that it already decides, or either cannot be.
+
         Args:
             path: The file, if one is given.
             scale: Factor of every dimension.
-
-        Raises:
-            InputError: if a file is given and flags that it already decides, or either cannot be.
         """
         if path is None:
             request = self.request(scale)

@@ -118,13 +118,11 @@ class OfChain(OfSizes, heading="Chain"):
 
         A model stands for the chain of its most frequent kind of layer, for as many layers as it has. A
         quantised one also stands for the types of its weights, where these are neither trained nor given.
+        InputError if there is no such model, or its file is refused, or keys of none are to be ignored.
 
         Args:
             of_one: Flags that are for one layer, with which no others count; None where layers count only
                 if a flag needs them.
-
-        Raises:
-            InputError: if there is no such model, or its file is refused, or keys of none are to be ignored.
         """
         if self.ignore and not self.model:
             raise InputError("--ignore is of --model's config.json; name it, or leave --ignore out")
@@ -194,11 +192,10 @@ class OfChain(OfSizes, heading="Chain"):
     def outline(self, scale: Fraction | None = None) -> "Outline | None":
         """Return the chain, not yet laid out; None where one multiply is asked for.
 
+        InputError if flags of both are given, or what is asked cannot be.
+
         Args:
             scale: Factor of tokens, hidden and ffn.
-
-        Raises:
-            InputError: if flags of both are given, or what is asked cannot be.
         """
         name = self.chain
         if name is None:
@@ -248,8 +245,7 @@ class OfChains(OfChain, heading="Chain"):
     def outlines(self) -> "list[Outline]":
         """Return the chains, not yet laid out; none where a multiply is asked for.
 
-        Raises:
-            InputError: as :meth:`outline` does.
+        InputError as :meth:`outline` does.
         """
         if self.chain is None:
             self.outline()
@@ -273,8 +269,7 @@ class LaidOut(OfChain, OfProblem, heading="Chain"):
     def laid_out(self, scale: Fraction | None = None) -> "Chain | None":
         """Return the chain in its layouts; None where one multiply is asked for.
 
-        Raises:
-            InputError: if flags of both are given, or what is asked cannot be.
+        InputError if flags of both are given, or what is asked cannot be.
         """
         outline = self.outline(scale)
         if outline is None:
@@ -333,8 +328,7 @@ class Layered(OfChain, heading="Chain"):
     def check_layers(self) -> None:
         """Refuse flags of several layers where there is one.
 
-        Raises:
-            InputError: if --recompute or --optimizer comes without --layers.
+        InputError if --recompute or --optimizer comes without --layers.
         """
         typed = self.typed(LAYERS[1:])
         if self.layers is None and typed:
@@ -350,8 +344,7 @@ class LaidOutLayers(Layered, LaidOut, heading="Chain"):
     def layer_laid_out(self) -> "tuple[Outline, Mapping[str, str], int]":
         """Return the chain that is a layer, the layout of each of its tensors, and the ranks.
 
-        Raises:
-            InputError: if no chain is asked for, or it cannot be.
+        InputError if no chain is asked for, or it cannot be.
         """
         outline = self.outline()
         if outline is None:
@@ -363,10 +356,8 @@ class LaidOutLayers(Layered, LaidOut, heading="Chain"):
     def kinds(self) -> dict[str, Self]:
         """Return a request for each kind of layer of a model, by its name; none where all are alike.
 
-        A kind without experts is laid out as the rest of a layer with them.
-
-        Raises:
-            InputError: if the model has fewer layers, or a kind of them that is not simulated.
+        A kind without experts is laid out as the rest of a layer with them. InputError if the model has fewer
+        layers, or a kind of them that is not simulated.
         """
         from umm.program.models import find_model
         from umm.program.models.priced import DENSE, SPARSE, kinds_priced
@@ -493,9 +484,7 @@ def is_file(name: str) -> bool:
 def best_layouts(outline: "Outline", machine: "Machine", ranks: int) -> dict[str, str]:
     """Return the best layouts of a chain, as ``umm search`` finds them with its own budget.
 
-    Raises:
-        InfeasibleError: if none fits.
-        InputError: if there are too many to choose from.
+    InfeasibleError if none fits. InputError if there are too many to choose from.
     """
     from umm.space import Space, search
 

@@ -67,7 +67,6 @@ def flag(*names: str, usual: bool = False, **settings: Any) -> Any:
     Args:
         names: As they are typed; none for the field's own name with dashes.
         usual: Whether a command with many flags shows it without --help-all.
-        settings: As Click takes them.
     """
     return field(default=None, metadata={"flags": {"": Flag(names, usual, settings)}})
 
@@ -134,14 +133,12 @@ class Asked(Declared):
     ) -> None:
         """Give an answer in the form that was asked for, and end as one that was ended early if it was.
 
+        UmmError if what is wrong. click.Abort if it was ended early.
+
         Args:
             record: Returns it as plain values, for --json.
             page: Writes it as a page, for --html.
             wrong: What the command fails with after that; None if the answer is right.
-
-        Raises:
-            UmmError: what is wrong.
-            click.Abort: if it was ended early.
         """
         if self.output.as_json:
             self.output.json(self.ctx.command_path.partition(" ")[2], record())

@@ -47,11 +47,10 @@ class OfFramework(OfChain, heading="Chain"):
     def with_model(self, of_one: Sequence[str] | None = None) -> Self:
         """Return this completed from --module, --einsum or --model.
 
+        InputError if more than one is given, or what is given cannot be a chain.
+
         Args:
             of_one: As of a model: flags that are for one layer.
-
-        Raises:
-            InputError: if more than one is given, or what is given cannot be a chain.
         """
         if self.letters and not self.einsum:
             raise InputError(f"{self.letters[0]!r} is the size of no --einsum; leave it out, or give one")
@@ -137,8 +136,7 @@ class OfFrameworkLayers(OfFramework, LaidOutLayers, heading="Chain"):
 def load_program(text: str) -> tuple[Any, Any]:
     """Return the module or function, and its inputs, that ``package.module:function`` gives.
 
-    Raises:
-        InputError: in one line, if there is no such function, it fails, or its framework is missing.
+    InputError in one line, if there is no such function, it fails, or its framework is missing.
     """
     where, _, function = text.partition(":")
     if not re.fullmatch(r"[A-Za-z_][\w.]*", where) or not function.isidentifier():
@@ -163,9 +161,7 @@ def load_traced(text: str) -> "Traced":
     """Return the chains of the module or function that ``package.module:function`` returns.
 
     It returns a module of PyTorch and its inputs, or a function of JAX and its arguments or their shapes.
-
-    Raises:
-        InputError: in one line, if there is no such function, it fails, or its framework is missing.
+    InputError in one line, if there is no such function, it fails, or its framework is missing.
     """
     program, inputs = load_program(text)
     name = text.rpartition(":")[2].replace("_", "-")

@@ -56,8 +56,7 @@ CARDS = "umm.cli.cards"  # whether a command has said by what cards nodes are jo
 def into_file(ctx: click.Context, param: click.Parameter, path: Path | None) -> None:
     """Redirect the command's stdout into a file; it is written even if the command then fails.
 
-    Raises:
-        InputError: if it cannot be written.
+    InputError if it cannot be written.
     """
     if path is None or str(path) == "-":  # stdout itself
         return
@@ -122,9 +121,8 @@ class Located(Asked, heading="Machine"):
     def hardware(self) -> "Machine":
         """The machine that --machine, --nodes and --set describe.
 
-        Raises:
-            InputError: for several values of a number.
-            MachineError: for a machine or a number that does not exist, or a value that cannot be.
+        InputError for several values of a number. MachineError for a machine or a number that does not exist,
+        or a value that cannot be.
         """
         for key, values in self._settings():
             if len(values) > 1:
@@ -135,8 +133,7 @@ class Located(Asked, heading="Machine"):
     def machines(self, name: str) -> "list[Machine]":
         """Return a machine with every combination of the values that --nodes and --set give.
 
-        Raises:
-            MachineError: for a machine or a number that does not exist, or a value that cannot be.
+        MachineError for a machine or a number that does not exist, or a value that cannot be.
         """
         from umm.machines import machine
 
@@ -280,8 +277,7 @@ class OfProblem(OfSizes, heading="Problem"):
     def problem(self) -> "Problem":
         """The multiply; without --ranks on all of the machine's.
 
-        Raises:
-            InputError: if a dimension is missing, or it cannot be.
+        InputError if a dimension is missing, or it cannot be.
         """
         from umm.program.problem import Problem
 

@@ -21,15 +21,12 @@ def performing(
     """Give an executor for a command and the ranks it is for, and end it with the command.
 
     Of the ranks that mpiexec has started, rank 0 performs the command; the others do what it asks for, and
-    leave the command here with its exit code.
+    leave the command here with its exit code. ExecutorUnavailableError if the executor cannot run here.
+    InputError for the one that only predicts, or an option the executor does not take.
 
     Args:
         options: The executor's own.
         ranks: As asked for; None for those that run already, if some do.
-
-    Raises:
-        ExecutorUnavailableError: if the executor cannot run here.
-        InputError: for the one that only predicts, or an option the executor does not take.
     """
     from umm.executor import Leader, executor, times_of
 

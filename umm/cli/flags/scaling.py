@@ -61,8 +61,7 @@ class Scaled(OfChain, heading="Machine"):
     def scales(self) -> list[Self]:
         """Return a request for each number of nodes or ranks; none for one number without a price.
 
-        Raises:
-            InputError: for two axes, or a size that cannot grow.
+        InputError for two axes, or a size that cannot grow.
         """
         nodes = [part.strip() for part in (self.nodes or "").split(",")]
         ranks = self.ranks if isinstance(self.ranks, tuple) else (self.ranks,)

@@ -55,8 +55,7 @@ class Scheduled(OfProblem, heading="Schedule"):
     def choices_asked(self) -> dict[str, Any]:
         """The keyword arguments of `umm.schedule`.
 
-        Raises:
-            InputError: for an option of one algorithm with another, or a value that means nothing.
+        InputError for an option of one algorithm with another, or a value that means nothing.
         """
         if self.algorithm == UNIVERSAL:
             if self.settings:
@@ -104,11 +103,8 @@ AXES = {
 
 
 def _axes(searched: bool) -> Any:
-    """Return the flags of layouts and choices as axes: one value or a comma list.
-
-    Args:
-        searched: Whether the choices that a search tries all values of have all of them as their default.
-    """
+    """Return the flags of layouts and choices as axes: one value or a comma list."""
+    # searched: whether the choices that a search tries all values of have all of them as their default.
     axes = dict(AXES)
     for x in known():
         values = f" One of {', '.join(x.texts)}." if x.texts else ""
@@ -132,8 +128,7 @@ class Axes(Typed, heading="Space"):
     def axes_asked(self) -> dict[str, Any]:
         """The keyword arguments of `umm.Space`.
 
-        Raises:
-            InputError: if a list holds something that is not a whole number, or neither on nor none.
+        InputError if a list holds something that is not a whole number, or neither on nor none.
         """
         texts: dict[str, Any] = {name: self.axes[name] for name in AXES}
         for x in known():

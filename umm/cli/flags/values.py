@@ -183,9 +183,8 @@ CONFIG = "umm.config"  # where a click context keeps the path of the file
 def load_config(ctx: click.Context, param: click.Parameter, path: Path | None) -> Path | None:
     """Let the values of a TOML file stand in for flags that are not given.
 
-    Raises:
-        InputError: if the file cannot be read, has a key that is not a flag of the command, or a value of
-            another type than its flag.
+    InputError if the file cannot be read, has a key that is not a flag of the command, or a value of another
+    type than its flag.
     """
     if path is None:
         return None

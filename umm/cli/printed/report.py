@@ -298,12 +298,11 @@ def note_scale(scale: Fraction | None, schedule: Schedule, output: Output) -> No
 def say_needs(needs: "Needs | None", output: Output, offers: bool) -> None:
     """Note the time and memory of runs on this host, if more than a second.
 
+    InfeasibleError if this host lacks the memory; says what would fit.
+
     Args:
         needs: Time and memory; None if unknown.
         offers: Whether the problem can be scaled down.
-
-    Raises:
-        InfeasibleError: if this host lacks the memory; says what would fit.
     """
     if needs is None:
         return

@@ -19,9 +19,8 @@ from umm.units import format_bytes, format_seconds
 def check_targets(targets: Mapping[str, Path]) -> None:
     """Refuse files that cannot be written, by the flags that name them.
 
-    Raises:
-        InputError: if a folder does not exist, or two results have one file.
-        UmmError: if a Perfetto trace is asked for without its package.
+    InputError if a folder does not exist, or two results have one file. UmmError if a Perfetto trace is asked
+    for without its package.
     """
     files: set[Path] = set()
     for path in targets.values():
@@ -42,8 +41,7 @@ def save_files(
 ) -> None:
     """Write a trace's schedule, the trace and its Perfetto form; one note for each.
 
-    Raises:
-        UmmError: if a file cannot be written.
+    UmmError if a file cannot be written.
     """
     if schedule is not None:
         from umm.schedules.files import save
@@ -63,13 +61,12 @@ def save_files(
 def program_of(choice: Choice, machine: Machine, named: str, target: str) -> str:
     """Return a program that sets up a point of a space.
 
+    InputError for layouts that the framework cannot have, naming the property.
+
     Args:
         machine: The machine it was found for.
         named: Its name or file, with what of it was set.
         target: ``torch``, ``jax`` or ``umm``.
-
-    Raises:
-        InputError: for layouts that the framework cannot have, naming the property.
     """
     from umm.emit.program import emit
 
@@ -85,8 +82,7 @@ def program_of(choice: Choice, machine: Machine, named: str, target: str) -> str
 def chain_program(target: str, trace: Trace, machine: Machine) -> str:
     """Return a simulated chain as a framework's program or flags.
 
-    Raises:
-        InputError: for layouts that the framework cannot have, naming the property.
+    InputError for layouts that the framework cannot have, naming the property.
     """
     from umm.emit.chains.program import emit_chain
 

@@ -19,9 +19,7 @@ def nodes_of(trace: Trace) -> dict[int, list[Node]]:
 
     An action is a node at the rank that performs it; a transfer is a send at its source and a receive at its
     target, both as long. Waits for another rank's action that no transfer carries are a message of a byte.
-
-    Raises:
-        InputError: for more actions than a trace may have.
+    InputError for more actions than a trace may have.
     """
     schedule = trace.schedule
     if 2 * len(schedule) > MAX_NODES:
@@ -83,8 +81,7 @@ def nodes_of(trace: Trace) -> dict[int, list[Node]]:
 def write_chakra(trace: Trace, prefix: Path) -> Iterator[Path]:
     """Write ``PREFIX.RANK.et`` for each rank, the names that ASTRA-sim takes; yield each path.
 
-    Raises:
-        InputError: if a file cannot be written.
+    InputError if a file cannot be written.
     """
     for rank, nodes in nodes_of(trace).items():
         path = Path(f"{prefix}.{rank}.et")

@@ -15,8 +15,7 @@ WHOLE = "# tokens stay whole: torchtitan 0.2 splits them; 0.3 has parallelism.en
 def parallel_of(spread: Spread) -> Parallel:
     """Return a layer's axes as the sizes of a training step: tokens are the sequences of one micro-batch.
 
-    Raises:
-        InputError: where ranks share sequences otherwise than frameworks do.
+    InputError where ranks share sequences otherwise than frameworks do.
     """
     forward = spread.forward
     tokens = forward.tensors[forward.inputs[0]].shape[0]

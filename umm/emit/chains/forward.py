@@ -38,8 +38,7 @@ class Forward:
     def statements(self) -> tuple[Statement, ...]:
         """Statements that depend on no gradient that is given.
 
-        Raises:
-            InputError: for one that no program is written for, naming it.
+        InputError for one that no program is written for, naming it.
         """
         given = {f"d{x.name}" for x in self.chain.tensors} & {*self.chain.operand_names}
         copies = [x for x in of_kind(Copy, self.chain.statements) if self.tensors[x.x].is_input]

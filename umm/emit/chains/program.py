@@ -16,13 +16,12 @@ TARGETS = ("torch", "jax", "torchtitan", "megatron", "nccl")  # what a chain in 
 def emit_chain(target: str, trace: Trace, machine: Machine, note: str) -> str:
     """Return a laid out chain as a program or flags, each with the parts that the framework cannot express.
 
+    InputError for layouts that the framework cannot have, naming the property.
+
     Args:
         target: One of :data:`TARGETS`.
         machine: The machine it was chosen for.
         note: What is predicted, in a sentence.
-
-    Raises:
-        InputError: for layouts that the framework cannot have, naming the property.
     """
     chain = trace.schedule.program
     if not isinstance(chain, Chain) or target not in TARGETS:

@@ -67,8 +67,7 @@ def mesh_of(forward: Forward) -> Sequence[Meshed]:
 def spread_of(forward: Forward) -> Spread:
     """Return the axes of a chain's layouts by their roles.
 
-    Raises:
-        InputError: for an axis that is none of data, tensor or split-weight parallel, naming its tensors.
+    InputError for an axis that is none of data, tensor or split-weight parallel, naming its tensors.
     """
     meshes = mesh_of(forward)
     used = forward.used()
@@ -109,12 +108,8 @@ def spread_of(forward: Forward) -> Spread:
 
 
 def _role(forward: Forward, use: dict[str, int | None], ranks: int) -> str:
-    """Return the role of an axis; empty if it has one rank.
-
-    Args:
-        use: The dimension that it cuts of each tensor.
-        ranks: Its length.
-    """
+    """Return the role of an axis; empty if it has one rank."""
+    # use: the dimension that it cuts of each tensor. ranks: its length.
     if ranks == 1:
         return ""
     weights = [use[x] for x in forward.weights]

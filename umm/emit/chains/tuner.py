@@ -14,8 +14,7 @@ NEAR = 2  # factor of a collective's bytes, down and up, for which its line hold
 def tuner_lines(trace: Trace, machine: Machine) -> str:
     """Return lines of NCCL's example tuner for the gathers and sums of a schedule.
 
-    Raises:
-        InputError: for a machine without such a library, or a schedule without collectives.
+    InputError for a machine without such a library, or a schedule without collectives.
     """
     library = machine.library
     if library is None or library.name not in TAKE_TUNERS:

@@ -27,8 +27,7 @@ MAX_PASSES = 200_000  # passes of all micro-batches that a request simulates at 
 def sizes_of(text: str) -> dict[str, Any]:
     """Return the values that a text such as ``model=llama-3-8b batch=64 tp=2`` names.
 
-    Raises:
-        InputError: for what is no name and value, an unknown name, or no number.
+    InputError for what is no name and value, an unknown name, or no number.
     """
     values: dict[str, Any] = {}
     for part in text.split():
@@ -52,8 +51,7 @@ def sizes_of(text: str) -> dict[str, Any]:
 def step_of(text: str, machine: Machine, ranks: int) -> Step:
     """Return the step that a text asks of some ranks of a machine.
 
-    Raises:
-        UmmError: for a text that means nothing, or a step that cannot be.
+    UmmError for a text that means nothing, or a step that cannot be.
     """
     values = {"ranks": ranks} | sizes_of(text)
     name, stack, depths = values.pop("model"), values.pop("stack", "megatron"), values.pop("mtp", None)

@@ -29,8 +29,7 @@ def is_foreign(text: str) -> bool:
 def read(text: str, shape: tuple[int, int], ranks: int) -> Parts:
     """Parse a text of :func:`is_foreign` for a matrix of a shape on so many ranks.
 
-    Raises:
-        LayoutError: if it means nothing, or does not fit; says what would work.
+    LayoutError if it means nothing, or does not fit; says what would work.
     """
     match = _OWN.match(text)
     name, rest = (match[1].lower(), match[2].strip()) if match else ("dtensor", text.strip())

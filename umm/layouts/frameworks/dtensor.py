@@ -45,13 +45,11 @@ class DTensorLayout:
 def parts(mesh: Any, placements: Any, shape: tuple[int, int]) -> Parts:
     """Return how a matrix lies with placements on a mesh.
 
+    LayoutError for what is no layout of a matrix: Partial, a third dimension, ranks that are not 0 to p − 1.
+
     Args:
         mesh: A ``DeviceMesh``, the lengths of its axes as a tuple, or its ranks as nested lists or an array.
         placements: Real ones, or their texts.
-
-    Raises:
-        LayoutError: for what is no layout of a matrix: Partial, a third dimension, ranks that are not 0 to
-            p − 1.
     """
     ranks = ranks_of(getattr(mesh, "mesh", mesh))
     uses = [_use(placement) for placement in placements]
@@ -66,8 +64,7 @@ def parts(mesh: Any, placements: Any, shape: tuple[int, int]) -> Parts:
 def read(text: str, shape: tuple[int, int], ranks: int) -> Parts:
     """Parse the text after ``dtensor:``, or placements without a mesh, which are over all ranks.
 
-    Raises:
-        LayoutError: if it means nothing, or not on so many ranks.
+    LayoutError if it means nothing, or not on so many ranks.
 
     >>> read("mesh=2x2;Shard(0),Replicate", (8, 4), 4).places.tolist()
     [[[0], [2]], [[1], [3]]]
@@ -99,8 +96,7 @@ def read_placements(text: str, all_of: str) -> list[str]:
 def written(layout: Laid, text: str) -> DTensorLayout:
     """Return a layout in DTensor's words, on a mesh along which ranks are counted if there is one.
 
-    Raises:
-        LayoutError: naming what DTensor cannot say.
+    LayoutError naming what DTensor cannot say.
     """
     meshed_layout = meshed(layout)
     if meshed_layout is None:
@@ -116,8 +112,7 @@ def written(layout: Laid, text: str) -> DTensorLayout:
 def written_on(layout: Laid, text: str, mesh: Any) -> list[Any]:
     """Return the placements of a layout on a ``DeviceMesh``.
 
-    Raises:
-        LayoutError: if the layout cannot be had on this mesh.
+    LayoutError if the layout cannot be had on this mesh.
     """
     from torch.distributed.tensor import Replicate, Shard
     from torch.distributed.tensor.placement_types import (
@@ -174,8 +169,7 @@ def _text(use: Use) -> str:
 def of_object(x: Any) -> tuple[Any, Any, Any]:
     """Return the mesh, the placements and the shape of a DTensor or of a DTensorSpec.
 
-    Raises:
-        LayoutError: if it is neither, or no matrix.
+    LayoutError if it is neither, or no matrix.
     """
     mesh = getattr(x, "device_mesh", None) or getattr(x, "mesh", None)
     placements, shape = getattr(x, "placements", None), getattr(x, "shape", None)

@@ -60,8 +60,7 @@ class HpfLayout:
 def read(text: str, shape: tuple[int, int], ranks: int) -> Parts:
     """Parse the text after ``hpf:``; ``onto`` may be left out where one dimension is distributed.
 
-    Raises:
-        LayoutError: if it means nothing, or not on so many ranks.
+    LayoutError if it means nothing, or not on so many ranks.
 
     >>> read("(block,*)", (10, 4), 3).row_edges.tolist()
     [0, 4, 8, 10]
@@ -100,8 +99,7 @@ def read(text: str, shape: tuple[int, int], ranks: int) -> Parts:
 def parts(template: list[Dimension], shape: tuple[int, int]) -> Parts:
     """Return how a matrix lies that is aligned with a template.
 
-    Raises:
-        LayoutError: if blocks are too small for the matrix.
+    LayoutError if blocks are too small for the matrix.
     """
     over = [x for x in template if x.form != "*"]
     counts = [x.processors for x in over]

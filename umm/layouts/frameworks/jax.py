@@ -63,12 +63,11 @@ class JaxLayout:
 def parts(mesh: Any, spec: Any, shape: tuple[int, int]) -> Parts:
     """Return how a matrix lies with a PartitionSpec on a mesh.
 
+    LayoutError for what JAX would not shard, or that is no layout.
+
     Args:
         mesh: A ``jax.sharding.Mesh``, or names and lengths of its axes as a dict; devices count along it.
         spec: A ``PartitionSpec``, or what one takes.
-
-    Raises:
-        LayoutError: for what JAX would not shard, or that is no layout.
     """
     names, ranks = mesh_of(mesh)
     return _parts(names, ranks, _axes(spec, names), shape)
@@ -91,8 +90,7 @@ def _parts(names: Sequence[str], ranks: Ints, cuts: tuple[Axes, Axes], shape: tu
 def read(text: str, shape: tuple[int, int], ranks: int) -> Parts:
     """Parse the text after ``jax:``: ``mesh=x:2,y:4;P(x,y)``, with ``@0-2-1-3`` for other devices.
 
-    Raises:
-        LayoutError: if it means nothing, or not on so many ranks.
+    LayoutError if it means nothing, or not on so many ranks.
 
     >>> read("mesh=x:2,y:2;P((y,x),None)", (8, 4), 4).places.tolist()
     [[[0], [2], [1], [3]]]
@@ -115,8 +113,7 @@ def read(text: str, shape: tuple[int, int], ranks: int) -> Parts:
 def written(layout: Laid, text: str) -> JaxLayout:
     """Return a layout in JAX's words, on a mesh along which devices are counted if there is one.
 
-    Raises:
-        LayoutError: naming what JAX cannot say.
+    LayoutError naming what JAX cannot say.
     """
     _refuse_uneven(layout, text)
     copies, rows, cols = layout.places.shape
@@ -137,8 +134,7 @@ def written(layout: Laid, text: str) -> JaxLayout:
 def written_on(layout: Laid, text: str, mesh: Any) -> Any:
     """Return the ``NamedSharding`` of a layout on a ``jax.sharding.Mesh``.
 
-    Raises:
-        LayoutError: if the layout cannot be had on this mesh.
+    LayoutError if the layout cannot be had on this mesh.
     """
     from jax.sharding import NamedSharding, PartitionSpec
 
@@ -186,8 +182,7 @@ def mesh_of(mesh: Any) -> tuple[tuple[str, ...], Ints]:
 def of_object(x: Any) -> tuple[Any, Any, Any]:
     """Return the mesh, the spec and the shape of a JAX array; of a NamedSharding, which has no shape, None.
 
-    Raises:
-        LayoutError: if it is neither.
+    LayoutError if it is neither.
     """
     sharding = getattr(x, "sharding", x)
     mesh, spec = getattr(sharding, "mesh", None), getattr(sharding, "spec", None)

@@ -45,8 +45,7 @@ class ScalapackLayout:
 def parts(desc: Sequence[int], grid: Sequence[int], order: str | Sequence[int] = "R") -> Parts:
     """Return how a matrix lies that a descriptor describes on a grid of processes.
 
-    Raises:
-        LayoutError: for a descriptor of another kind, or one that does not fit the grid.
+    LayoutError for a descriptor of another kind, or one that does not fit the grid.
 
     >>> parts((1, 0, 8, 6, 2, 3, 1, 0, 4), (2, 2)).places.tolist()  # row 0 lies at process row 1
     [[[2, 3], [0, 1]]]
@@ -79,8 +78,7 @@ def parts(desc: Sequence[int], grid: Sequence[int], order: str | Sequence[int] =
 def read(text: str, shape: tuple[int, int], ranks: int) -> Parts:
     """Parse the text after ``scalapack:``.
 
-    Raises:
-        LayoutError: if it means nothing, or is for another shape or number of ranks.
+    LayoutError if it means nothing, or is for another shape or number of ranks.
     """
     match = re.fullmatch(
         r"desc=([0-9,-]+);grid=([0-9]{1,6})x([0-9]{1,6})(?:;order=([A-Za-z]+|[0-9]{1,9}(?:-[0-9]{1,9})*))?",

@@ -66,14 +66,13 @@ def fitted(
 ) -> Fitted:
     """Return a machine's content with the numbers that logs determine.
 
+    MachineError for rows of more ranks than the machine has.
+
     Args:
         content: Of the machine whose numbers stand in, marked as that machine's.
         logs: The measurements.
         template: The ``[library]`` of another machine, for one that has none.
         source: Where the numbers are from, for the file.
-
-    Raises:
-        MachineError: for rows of more ranks than the machine has.
     """
     result = Fitted(copy.deepcopy(dict(content)), [], [], [])
     logs = list(logs)

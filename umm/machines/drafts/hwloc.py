@@ -33,9 +33,8 @@ def is_hwloc(text: str) -> bool:
 def read(text: str) -> Node:
     """Return the node that a topology of hwloc describes.
 
-    Raises:
-        MachineError: It is not XML, or has no GPU: lstopo leaves devices out unless ``--whole-io`` or a plain
-            lstopo with NVML, RSMI or Level Zero found them.
+    MachineError if it is not XML, or has no GPU: lstopo leaves devices out unless ``--whole-io`` or a plain
+    lstopo with NVML, RSMI or Level Zero found them.
     """
     try:
         root = ET.fromstring(text)

@@ -23,8 +23,7 @@ LATENCY = {
 def read(text: str, nvlink: float) -> Node:
     """Return the node that a text describes, by whichever tool it is from.
 
-    Raises:
-        MachineError: It is neither tool's.
+    MachineError if it is neither tool's.
     """
     if hwloc.is_hwloc(text):
         return hwloc.read(text)
@@ -66,15 +65,14 @@ def imported(
 ) -> dict[str, Any]:
     """Return the content of a new machine's file: a node's links, and all else from another machine.
 
+    MachineError if several nodes of links of several kinds, and the machine says nothing of a network.
+
     Args:
         machine: Source of the numbers that the tool does not give, marked as that machine's.
         card: The ``[fabric.nic]`` table of several nodes where the machine says nothing of cards, marked the
             same way.
         nodes: Number of equal nodes.
         settings: Numbers that are known, as ``umm machine new --set`` takes them.
-
-    Raises:
-        MachineError: Several nodes of links of several kinds, and the machine says nothing of a network.
     """
     content = marked(machine.document, machine.name)
     devices = content["devices"]

@@ -100,12 +100,11 @@ ROW = r"[ \t]*\d+[ \t]+\d+[ \t]+[a-z]\w*[ \t]+[a-z]\w*[ \t]+(?:-?\d+[ \t]+)?(?:[
 def read_log(text: str, name: str, ranks: int | None = None) -> Log:
     """Read a benchmark's file, by whichever tool it is from.
 
+    MachineError if it is from no such tool, or holds no row.
+
     Args:
         name: Its name, which may say what was measured.
         ranks: Ranks of collectives whose log does not say, such as OSU's.
-
-    Raises:
-        MachineError: It is from no such tool, or holds no row.
     """
     try:
         log = _read(LABELS.sub("", text), name, ranks)

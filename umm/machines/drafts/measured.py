@@ -43,8 +43,7 @@ class Measured(NamedTuple):
 def read_measured(paths: Iterable[Path]) -> Measured:
     """Return the multiplies of tables: columns m, n, k, a type (dtype or gemm_dtype) and a time.
 
-    Raises:
-        InputError: A file is not such a table.
+    InputError if a file is not such a table.
     """
     rows: dict[tuple[str, int, int, int], float] = {}
     left: dict[str, int] = {}
@@ -129,12 +128,11 @@ def table_text(rows: Mapping[tuple[str, int, int, int], float]) -> str:
 def aic_table(asked: str, data: Path | None = None) -> tuple[str, str, Path]:
     """Return the machine, the engine and the table of multiplies of ``SYSTEM/ENGINE[/VERSION]``.
 
+    InputError if there is none, or the package is not installed.
+
     Args:
         asked: As AIConfigurator calls them: ``h100_sxm/vllm``; without a version the newest.
         data: The folder of its systems; that of the installed package if None.
-
-    Raises:
-        InputError: There is none, or the package is not installed.
     """
     system, _, rest = asked.partition("/")
     engine, _, version = rest.partition("/")

@@ -36,8 +36,7 @@ def is_serving(line: Mapping[str, Any]) -> bool:
 def read_serving_tables(paths: Iterable[Path]) -> tuple[dict[Key, float], dict[str, int]]:
     """Return the least seconds of each kernel, format and sizes; and the rows left out, by why.
 
-    Raises:
-        InputError: A file is not such a table.
+    InputError if a file is not such a table.
     """
     rows: dict[Key, float] = {}
     left: dict[str, int] = {}

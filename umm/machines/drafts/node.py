@@ -61,11 +61,10 @@ class Node:
 def fabric_of(node: Node, latency: Mapping[str, Any]) -> dict[str, Any]:
     """Return the ``[fabric]`` table of a node.
 
+    MachineError if two devices are joined neither by a wire nor through the host.
+
     Args:
         latency: Of every link, as a file has it.
-
-    Raises:
-        MachineError: Two devices are joined neither by a wire nor through the host.
     """
     count = len(node.names)
     if count == 1:

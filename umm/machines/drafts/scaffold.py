@@ -119,15 +119,14 @@ def scaffold(
 ) -> dict[str, Any]:
     """Return the content of a new machine's file: another's, with each number marked as the other's.
 
+    MachineError if its fabric cannot have so many nodes or devices, or there is no such number.
+
     Args:
         card: The ``[fabric.nic]`` table of nodes where the other machine says nothing of cards, marked as
             another's.
         nodes: Number of nodes; those of the other machine if None.
         devices: Devices of a node; those of the other machine if None.
         settings: Numbers of the new machine, as ``umm machine new --set`` takes them.
-
-    Raises:
-        MachineError: its fabric cannot have so many nodes or devices, or there is no such number.
     """
     content: dict[str, Any] = marked(machine.document, machine.name)
     node_count, each = _sizes(machine)

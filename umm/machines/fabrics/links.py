@@ -69,9 +69,8 @@ class LinksFabric(Kind):
     def fabric(self, ends: Ends) -> "Graph":
         """Return the links between these devices and the switches.
 
-        Raises:
-            MachineError: A link or a route names something that does not exist, something is listed twice, or
-                there are more links than can be held.
+        MachineError if a link or a route names something that does not exist, something is listed twice, or
+        there are more links than can be held.
         """
         name = twice((*ends.names, *self.switches))
         if name is not None:
@@ -128,8 +127,7 @@ class Graph(Fabric):
     ) -> None:
         """Take (bandwidth, latency) of each link and the vertices on the way of each listed route.
 
-        Raises:
-            MachineError: A listed route uses a link that does not exist.
+        MachineError if a listed route uses a link that does not exist.
         """
         super().__init__()
         self._devices = tuple(devices)
@@ -151,8 +149,7 @@ class Graph(Fabric):
     def route(self, src: int, dst: int) -> tuple[int, ...]:
         """Return the source's read port and then the links of the listed or the shortest path.
 
-        Raises:
-            MachineError: There is no path, or several are equally short and none is listed.
+        MachineError if there is no path, or several are equally short and none is listed.
         """
         pair = (self._devices[src], self._devices[dst])
         path = self._listed.get(pair) or (pair if pair in self._edges else self._shortest(*pair))

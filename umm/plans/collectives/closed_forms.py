@@ -37,7 +37,6 @@ def closed_form(what: str, nbytes: float, machine: Machine, ranks: int, root: in
 
     Args:
         nbytes: V: the whole gathered or reduced buffer; a rank's for an all-to-all.
-        ranks: Number of ranks.
 
     >>> from umm.machines import machine
     >>> tpu = machine("tpu-v5e-4")  # a ring of four, 50 GB/s each way

@@ -149,9 +149,8 @@ def in_words(what: str, machine: Machine, ranks: int) -> str:
 def lowered(asked: Collective, machine: Machine, algorithm: str, manner: Manner = PLAIN) -> Schedule:
     """Return the schedule of a collective in one way.
 
-    Raises:
-        ScheduleError: for an unknown way, or one that cannot do it, and what would work.
-        MachineError: for more ranks than the machine holds.
+    ScheduleError for an unknown way, or one that cannot do it, and what would work. MachineError for more
+    ranks than the machine holds.
     """
     machine.check_ranks(asked.ranks)
     # "nccl-tree" is the way `library` with a manner; from here on both spellings are one.

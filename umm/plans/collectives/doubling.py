@@ -49,12 +49,8 @@ def all_gather(x: Gather) -> None:
 
 
 def _in_one(number: Ints, source: Slices, target: Slices) -> tuple[Slices, Slices]:
-    """Return moves from slice to slice, those of one rank that follow each other at both ends as one.
-
-    Args:
-        number: Number of the rank of each.
-        source: What each copies.
-    """
+    """Return moves from slice to slice, those of one rank that follow each other at both ends as one."""
+    # number: number of the rank of each. source: what each copies.
     full = source.elements > 0
     number, source, target = number[full], source.taken(full), target.taken(full)
     # By rows or by columns: after some that follow by one, none follows all of them by the other.

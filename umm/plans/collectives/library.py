@@ -89,26 +89,16 @@ class Cut(NamedTuple):
 
 
 class Choice(NamedTuple):
-    """How a library does one collective.
+    """How a library does one collective."""
 
-    Attributes:
-        name: Of the way.
-        wait_s: Seconds before the first transfer.
-        charge: Bytes on the links for each byte that moves.
-        between: The same on cards between nodes; 0 within one.
-        chunks: Parts that follow each other between nodes.
-        seconds: What it takes alone.
-        at_once: Whether every rank gets all that the others have in one round.
-        groups: Groups of nearer devices in a node, all of which a rank exchanges with at a time; 0 if none.
-    """
-
-    name: str
-    wait_s: float
-    charge: float
-    between: float
-    chunks: int
-    seconds: float
-    at_once: bool = False
+    name: str  # of the way
+    wait_s: float  # seconds before the first transfer
+    charge: float  # bytes on the links for each byte that moves
+    between: float  # the same on cards between nodes; 0 within one
+    chunks: int  # parts that follow each other between nodes
+    seconds: float  # what it takes alone
+    at_once: bool = False  # whether every rank gets all that the others have in one round
+    # Groups of nearer devices in a node, all of which a rank exchanges with at a time; 0 if none.
     groups: int = 0
 
     def manner(self, given: Manner) -> Manner:

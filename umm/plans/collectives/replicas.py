@@ -45,7 +45,6 @@ def summed(what: str, layout: Layout, dtype: str, machine: Machine, lanes: int) 
         what: ``all-reduce``: every replica holds the sum; ``reduce-scatter``: of each tile's rows, cut into
             as many parts as there are replicas, replica r holds part r of the sum, and the rest is spoilt.
         layout: Of the matrix, with more than one replica.
-        dtype: Type of the matrix.
         lanes: Accumulates a rank has in flight.
     """
     return _summed(what, layout, (str(layout), layout.cuts), dtype, machine, lanes)
@@ -85,7 +84,6 @@ def quickest_ending(layout: Layout, dtype: str, machine: Machine, lanes: int) ->
 
     Args:
         layout: Of the matrix, with more than one replica.
-        dtype: Type of the matrix.
         lanes: Accumulates a rank has in flight.
     """
     return _quickest_ending(layout, (str(layout), layout.cuts), dtype, machine, lanes)
@@ -121,11 +119,8 @@ def _through_origin(layout: Layout, dtype: str, machine: Machine, lanes: int) ->
 
 
 def _first(schedule: Schedule, written: Ints, actions: Ints) -> float:
-    """Return the least time, over the written slices, at which the last of a slice's writers can end.
-
-    Args:
-        written: Slice that each of some actions writes, a row each.
-    """
+    """Return the least time, over the written slices, at which the last of a slice's writers can end."""
+    # written: slice that each of some actions writes, a row each.
     number = np.unique(written, axis=0, return_inverse=True)[1].reshape(-1)
     by_result = actions[number.argsort(kind="stable")]
     each = np.split(by_result, np.cumsum(np.bincount(number))[:-1])

@@ -300,7 +300,6 @@ def by_collectives(
     """Return the schedule of a multiply whose operands are gathered and whose products are summed.
 
     Args:
-        stationary: A, B or C.
         movement: ``gathered``, ``chunks`` or ``library``.
         options: All choices of the schedule as plain values.
 

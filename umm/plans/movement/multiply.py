@@ -166,13 +166,9 @@ def _write_sums(
     of_rank: Mapping[int, Slice],
     number: int,
 ) -> None:
-    """Write the sums of a chunk.
-
-    Args:
-        tensor: Name of C.
-        products: Room of the products.
-        of_rank: C at each rank; empty if C is split, and ranks have several pieces of it.
-    """
+    """Write the sums of a chunk."""
+    # tensor: name of C. products: room of the products. of_rank: C at each rank; empty if C is split, and
+    # ranks have several pieces of it.
     first = 0 if how.sums.in_place else min((x.buffer for x in products.held.values()), default=0)
     dtype = build.tensors[build.number(tensor)].dtype
     asked = (how.blocks.needed("C"), dtype, how.along, how.chunks, number, products.adds)
@@ -201,13 +197,9 @@ def _pieces(
     works: Iterable[int],
     copies: Mapping[str, Mapping[int, Slice]],
 ) -> Iterator[tuple[int, int, Slice, Slice, Slice]]:
-    """Yield rank, place, C, A and B of each multiply: one a rank, or one for each interval of a split one.
-
-    Args:
-        blocks: What each rank multiplies.
-        works: Which ranks do.
-        copies: Those of the three that are not split, at each rank.
-    """
+    """Yield rank, place, C, A and B of each multiply: one a rank, or one for each interval of a split one."""
+    # blocks: what each rank multiplies. works: which ranks do. copies: those of the three that are not split,
+    # at each rank.
     for rank in works:
         for place, span in enumerate(blocks.intervals[rank] if blocks.split else (None,)):
             slices = list[Slice]()

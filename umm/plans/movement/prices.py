@@ -71,16 +71,11 @@ class Exchange(NamedTuple):
 
 
 def _by_level(has: Floats, nodes: Ints, apart: bool, back: bool, waves: int, flies: bool) -> list[Exchange]:
-    """Return an exchange by level as two: between ranks of one place, then all of that inside each node.
-
-    Args:
-        has: Bytes that each rank has.
-        nodes: The ranks of each group by node and place there, shape (groups, nodes, places).
-        apart: Whether messages have lanes enough, as between many nodes.
-        back: Whether the bytes go to the owners.
-        waves: Messages between two ranks of a node, if not one for each node.
-        flies: Whether messages between nodes have lanes enough, whatever those in a node have.
-    """
+    """Return an exchange by level as two: between ranks of one place, then all of that inside each node."""
+    # has: bytes that each rank has. nodes: the ranks of each group by node and place there, shape (groups,
+    # nodes, places). apart: whether messages have lanes enough, as between many nodes. back: whether the
+    # bytes go to the owners. waves: messages between two ranks of a node, if not one for each node. flies:
+    # whether messages between nodes have lanes enough, whatever those in a node have.
     # Linear in bytes: a rank passes on inside its node all that its place got from the other nodes, so the
     # second stage is a direct exchange of the first one's sums. Only messages differ: one for each node.
     groups, count, places = nodes.shape
@@ -355,14 +350,10 @@ def _among(
     in_place: bool = False,
     flies: bool = False,
 ) -> list[Exchange]:
-    """Return the exchanges in some groups of ranks, none in two of them: those alike at once.
-
-    Args:
-        has: Bytes of each rank.
-        back: Whether the bytes go to the owners.
-        in_place: Whether all is where it was given: such sums go in waves, or as they do over few nodes.
-        flies: Whether messages between nodes have lanes enough.
-    """
+    """Return the exchanges in some groups of ranks, none in two of them: those alike at once."""
+    # has: bytes of each rank. back: whether the bytes go to the owners. in_place: whether all is where it was
+    # given: such sums go in waves, or as they do over few nodes. flies: whether messages between nodes have
+    # lanes enough.
     p, alike = len(has), dict[tuple[bool, tuple[int, ...]], list[tuple[Sequence[int], Ints | None]]]()
     for ranks in groups:
         nodes, apart = _levels_of(machine, ranks, p, np.inf if in_place else has[ranks].max())

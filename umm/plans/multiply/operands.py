@@ -55,7 +55,6 @@ def refills(machine: Machine, ops: OpList, op: Ints, payload: Ints, got: bool) -
         machine: How fast GEMMs load their data again.
         op: The op of each transfer.
         payload: In bytes.
-        got: Whether they are gets.
     """
     # Transfers evict a rank's working set from its caches; the more a GEMM works on, the more it loads again.
     (m, n, k), itemsize = ops.sizes, ops.problem.itemsize

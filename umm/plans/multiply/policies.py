@@ -52,11 +52,10 @@ def policy_names() -> list[str]:
 def find_policy(name: str) -> Policy:
     """Return the policy of a name; its package is imported only now.
 
+    ScheduleError for a name that no installed package offers.
+
     Args:
         name: Direct execution's, or one that a package offers in its entry-point group ``umm.policies``.
-
-    Raises:
-        ScheduleError: for a name that no installed package offers.
     """
     if name == DIRECT:
         return _Direct()
@@ -69,14 +68,13 @@ def find_policy(name: str) -> Policy:
 def lowered(problem: Problem, machine: Machine, stationary: str = "auto", **options: Any) -> Schedule:
     """Return the schedule of a problem by the universal algorithm.
 
+    ScheduleError for an unknown option or a value that means nothing. ProblemError for an unknown stationary
+    matrix.
+
     Args:
         problem: What is multiplied, with its ranks.
         stationary: A, B, C or ``auto`` for the largest matrix.
         options: Fields of :class:`umm.plans.multiply.options.Options`.
-
-    Raises:
-        ScheduleError: for an unknown option or a value that means nothing.
-        ProblemError: for an unknown stationary matrix.
     """
     try:
         chosen = _chosen(**options)

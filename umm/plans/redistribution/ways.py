@@ -85,8 +85,7 @@ NAME = "redistribute"
 def program(x: Layout, y: Layout, dtype: str) -> Chain:
     """Return the chain: Y is a copy of X; for equal layouts X itself.
 
-    Raises:
-        LayoutError: for layouts of two shapes, or for two numbers of ranks.
+    LayoutError for layouts of two shapes, or for two numbers of ranks.
     """
     for layout in (x, y):
         if (layout.shape, layout.ranks) != (x.shape, x.ranks):
@@ -103,9 +102,8 @@ def program(x: Layout, y: Layout, dtype: str) -> Chain:
 def lowered(chain: Chain, machine: Machine, way: str, final: str = "broadcast") -> Schedule:
     """Return the schedule of a redistribution in one way, from replicas as ``Options.final`` leaves them.
 
-    Raises:
-        ScheduleError: for an unknown way, or one that cannot do it, and what would work.
-        MachineError: for more ranks than the machine holds.
+    ScheduleError for an unknown way, or one that cannot do it, and what would work. MachineError for more
+    ranks than the machine holds.
     """
     check_way(way)
     build = Builder(way, chain, machine)

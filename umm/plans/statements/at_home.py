@@ -129,12 +129,8 @@ def _operand_names(count: int) -> list[tuple[str, str]]:
 
 
 def _adding_first(parts: Sequence[Schedule], alphas: Sequence[float]) -> Schedule:
-    """Return one schedule of multiplies that add to the products of the first before these move.
-
-    Args:
-        parts: Of each, see :func:`products_at_home`.
-        alphas: Factor of the products of each.
-    """
+    """Return one schedule of multiplies that add to the products of the first before these move."""
+    # parts: of each, see `products_at_home`. alphas: factor of the products of each.
     one, count = parts[0], len(parts)
     adds = one.kind == ACCUMULATE
     # Each gemm becomes one for every multiply, in a row, and the accumulate follows the last of them.

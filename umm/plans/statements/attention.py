@@ -76,13 +76,9 @@ def _(statement: AttentionGrad, build: Builder, context: Context) -> str:
 def _write(
     build: Builder, statement: Fused, written: Collection[str], ranks: Collection[int] | None = None
 ) -> None:
-    """Write fused attention or its gradients, of all ranks or of some.
-
-    Args:
-        statement: What is attended to.
-        written: Tensors that earlier statements have written, so that they are not zero.
-        ranks: Whose part is written, who need no keys of others; all if None.
-    """
+    """Write fused attention or its gradients, of all ranks or of some."""
+    # statement: what is attended to. written: tensors that earlier statements have written, so that they are
+    # not zero. ranks: whose part is written, who need no keys of others; all if None.
     writing = _Forward if isinstance(statement, Attention) else _Backward
     writing(build, statement, written, ranks).write()
 
@@ -354,15 +350,10 @@ class _Forward(Queries):
         begun: set[int],
         merged: bool = False,
     ) -> None:
-        """Write that a job attends to some keys, if it sees any; afterwards it has begun.
-
-        Args:
-            state: Where its result and its logarithms become.
-            heads: How queries and keys belong together.
-            keys: The keys and values.
-            begun: Jobs that have attended to some before; gets this one.
-            merged: Whether it is a kernel of its own, whose result is merged into what is there.
-        """
+        """Write that a job attends to some keys, if it sees any; afterwards it has begun."""
+        # state: where its result and its logarithms become. heads: how queries and keys belong together.
+        # keys: the keys and values. begun: jobs that have attended to some before; gets this one. merged:
+        # whether it is a kernel of its own, whose result is merged into what is there.
         job, (out, lse) = self.jobs[number], state
         # Under a mask most pieces of a ring are unseen by some jobs; these skip the kernel altogether.
         seen = heads.seen(job.rows).intersect(keys[0].rows)
@@ -507,13 +498,9 @@ class _Backward(Queries):
         by_cols: dict[tuple[int, Interval], list[Slice]],
         took: Sequence[float],
     ) -> None:
-        """Write the gradients by keys and values, or that by the rotary columns of keys.
-
-        Args:
-            names: Their tensors.
-            by_cols: By rank and columns the keys that it has got.
-            took: Seconds of each job's kernel.
-        """
+        """Write the gradients by keys and values, or that by the rotary columns of keys."""
+        # names: their tensors. by_cols: by rank and columns the keys that it has got. took: seconds of each
+        # job's kernel.
         heads, shared = self.heads, len(names) == 1
         parts: dict[tuple[int, int, Interval], list[int]] = {}
         for number, job in enumerate(self.jobs):

@@ -56,14 +56,9 @@ def _weights(build: Builder, one: Convolved, tile: Slice) -> Slice:
 
 
 def _around(build: Builder, one: Convolved, name: str, tile: Slice, before: int) -> Slice:
-    """Return the rows of a tile with so many before them, or after them, inside their sequences.
-
-    Args:
-        build: Where the gets go, if any are needed.
-        name: The tensor.
-        tile: The rows and columns, and the rank that needs them.
-        before: How many rows before; negative for after.
-    """
+    """Return the rows of a tile with so many before them, or after them, inside their sequences."""
+    # build: where the gets go, if any are needed. name: the tensor. tile: the rows and columns, and the rank
+    # that needs them. before: how many rows before; negative for after.
     tokens = build.layout(one.x).shape[0] // one.sequences
     start, stop = tile.rows
     first, last = start // tokens * tokens, -(-stop // tokens) * tokens

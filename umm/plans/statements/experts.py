@@ -131,11 +131,8 @@ class _Moves:
         self._steps.append((phase, (dst // size - src // size) % nodes, (dst - src) % size, written))
 
     def write(self, start_s: float) -> None:
-        """Write all, phase by phase, pairs at the same distance after each other.
-
-        Args:
-            start_s: How long each rank waits before its first message.
-        """
+        """Write all, phase by phase, pairs at the same distance after each other."""
+        # start_s: how long each rank waits before its first message.
         steps = [written for *_, written in sorted(self._steps, key=lambda x: x[:3])]
         with self._build.collective(start_s) if start_s else nullcontext():
             for written in steps:
@@ -185,13 +182,9 @@ class _Relays:
         sums: bool,
         partial: Sequence[tuple[int, Slice]] = (),
     ) -> "_Relays | None":
-        """Return the relays by which a routed tensor and tokens are moved; None if they are no faster.
-
-        Args:
-            tokens: The tensor of tokens.
-            sums: Whether sums of rows move.
-            partial: Partial sums of its rows that ranks keep, if they do.
-        """
+        """Return the relays by which a routed tensor and tokens are moved; None if they are no faster."""
+        # tokens: the tensor of tokens. sums: whether sums of rows move. partial: partial sums of its rows
+        # that ranks keep, if they do.
         fabric = build.machine.fabric
         size = fabric.near
         if not fabric.cards or not 1 < size < build.ranks <= build.machine.device_count or build.ranks % size:
@@ -466,13 +459,9 @@ def _add_up_all(
 
 
 def _combine(build: Builder, statement: Combine, partial: Sequence[tuple[int, Slice]]) -> None:
-    """Write sums of each token's rows, back from the ranks of its experts.
-
-    Args:
-        statement: The combine.
-        partial: Partial sums of the rows that ranks keep, with the replica that each is of; none where the
-            tensor has all of it.
-    """
+    """Write sums of each token's rows, back from the ranks of its experts."""
+    # statement: the combine. partial: partial sums of the rows that ranks keep, with the replica that each is
+    # of; none where the tensor has all of it.
     moved, moves = _Passes(build), _Moves(build)
     relays = (
         None
@@ -593,11 +582,8 @@ def _by_experts(known: Routing, rows: Interval, parts: int) -> list[Interval]:
 def _by_node(
     relays: _Relays | None, order: Mapping[Slice, int], rank: int
 ) -> tuple[list[Slice], dict[tuple[int, int], list[Slice]]]:
-    """Return sources that send to a rank by themselves, and those that send through a relay.
-
-    Args:
-        order: Of each source the part of its rank's experts.
-    """
+    """Return sources that send to a rank by themselves, and those that send through a relay."""
+    # order: of each source the part of its rank's experts.
     near, far = list[Slice](), dict[tuple[int, int], list[Slice]]()
     for source, part in order.items():
         if relays is not None and relays.apart(source.rank, rank):

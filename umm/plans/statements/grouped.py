@@ -629,12 +629,8 @@ class _Multiplying:
         return self.statement.rows(part, letters[0], self.heights[operand]), cols
 
     def _fastest(self, operands: Sequence[int], moved: Iterable[int] = range(3)) -> tuple[float, list[Job]]:
-        """Return the jobs of the owners of one of some operands, those that take least, and how long.
-
-        Args:
-            operands: Whose owners may do them.
-            moved: Operands whose moves count.
-        """
+        """Return the jobs of the owners of one of some operands, those that take least, and how long."""
+        # operands: whose owners may do them. moved: operands whose moves count.
         choices = [self.jobs(x) for x in operands]
         # The key leaves out the jobs, which have no order.
         return min(((self.estimate(jobs, moved), jobs) for jobs in choices), key=lambda x: x[0])

@@ -37,12 +37,9 @@ def _(statement: Map, build: Builder, context: Context) -> str:
 
 
 def _write_map(build: Builder, statement: Map, written: bool) -> None:
-    """Write a map, each part of it where its output is.
-
-    Args:
-        statement: The map.
-        written: Whether an earlier statement has written to its output, so that it is not zero.
-    """
+    """Write a map, each part of it where its output is."""
+    # statement: the map. written: whether an earlier statement has written to its output, so that it is not
+    # zero.
     # Cheapest first: a tile of the output by its owner, unless the function needs elements that the output
     # has no letter for (sums over rows or columns, lines of a table), or reads in place across tiles.
     known = function(statement.fn)

@@ -107,12 +107,9 @@ def own_rows(statement: Multiply, tensors: Tensors) -> dict[int, list[Interval]]
 def _rows_beside(
     factor: Layout, columns: Mapping[int, Interval], wide: int
 ) -> dict[int, list[Interval]] | None:
-    """Return the rows of a factor that each rank has; None of a rank without the columns of its output.
-
-    Args:
-        columns: Of the output, by rank; edges lie at the same share of all columns of the factor.
-        wide: Columns of the output in all.
-    """
+    """Return the rows of a factor that each rank has; None of a rank without the columns of its output."""
+    # columns: of the output, by rank; edges lie at the same share of all columns of the factor. wide: columns
+    # of the output in all.
     result: dict[int, list[Interval]] = {x: [] for x in columns}
     for rank, tile, _ in factor.filled():
         rows, cols = factor.tile_bounds(tile)
@@ -157,12 +154,8 @@ def products(statement: Multiply, tensors: Tensors) -> Iterator[Product]:
 
 
 def _runs(out: Members, rows: Interval, cols: Interval) -> Iterator[tuple[range, Interval, Interval]]:
-    """Yield the members of the output that meet a rectangle, and the lines of each: whole ones together.
-
-    Args:
-        out: How a sequence of the output is cut.
-        rows: Of the rectangle, in the sequence.
-    """
+    """Yield the members of the output that meet a rectangle, and the lines of each: whole ones together."""
+    # out: how a sequence of the output is cut. rows: of the rectangle, in the sequence.
     span, length = (cols, out.cols) if out.axis else (rows, out.rows)
     met = range(span.start // length, -(-span.stop // length))
     complete = range(-(-span.start // length), span.stop // length)
@@ -176,12 +169,9 @@ def _runs(out: Members, rows: Interval, cols: Interval) -> Iterator[tuple[range,
 def _gemms(
     statement: Multiply, tensors: Tensors, sequence: int, members: range, lines: Region
 ) -> Iterator[tuple[Region, tuple[Region, Region], int, tuple[int, int, int], float]]:
-    """Yield the gemms of consecutive members: one, if their factors go together.
-
-    Args:
-        sequence: Which part of all operands.
-        lines: The rows and the columns that are wanted of the product of each.
-    """
+    """Yield the gemms of consecutive members: one, if their factors go together."""
+    # sequence: which part of all operands. lines: the rows and the columns that are wanted of the product of
+    # each.
     out, *both = statement.members(tensors)
     factors, groups = [], [out.group if len(members) > 1 else 1]
     for operand, operand_members in enumerate(both):
@@ -213,12 +203,9 @@ def _gemms(
 def _region(
     operand: Members, sequence: int, numbers: range, rows: Interval, cols: Interval
 ) -> tuple[Interval, Interval]:
-    """Return the rows and columns of some consecutive members of an operand.
-
-    Args:
-        operand: How a sequence of it is cut.
-        rows: Of each member, counted in it; all of them along the axis if there are several members.
-    """
+    """Return the rows and columns of some consecutive members of an operand."""
+    # operand: how a sequence of it is cut. rows: of each member, counted in it; all of them along the axis if
+    # there are several members.
     first, last = numbers.start, numbers.stop - 1
     down, right = (operand.rows, 0) if operand.axis == 0 else (0, operand.cols)
     above = sequence * operand.length

@@ -30,7 +30,6 @@ def gathered(
     Args:
         build: Where the gets go, if any are needed.
         tensor: Complete in every replica.
-        cols: Its columns.
         slot: Pool slot for what does not lie in one of the rank's own tiles.
         across: Lane of what other nodes have, if not that of all gets: cards need no copy engine.
     """

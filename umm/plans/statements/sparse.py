@@ -80,12 +80,9 @@ class _Writing(Queries):
         self.keys = self.gathered_keys((statement.k, statement.v, *statement.rotary[1:]), self.heads)
 
     def operands(self, number: int, cols: Interval, *more: str) -> list[Slice]:
-        """Return the operands of some heads: all keys that the job's queries see.
-
-        Args:
-            cols: Columns of whole heads, all of the job's or some.
-            more: Tensors like the result that come before the rotary columns.
-        """
+        """Return the operands of some heads: all keys that the job's queries see."""
+        # cols: columns of whole heads, all of the job's or some. more: tensors like the result that come
+        # before the rotary columns.
         one, heads, build, job = self.statement, self.heads, self.build, self.jobs[number]
         seen = heads.seen(job.rows)
         k, v, *shared = (x.cut(seen, x.cols) for x in self.keys[job.rank, heads.of_keys(job.cols)])

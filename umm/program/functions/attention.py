@@ -75,8 +75,6 @@ class Heads(NamedTuple):
         """Return the elements of queries and their result, and of keys and values, that a kernel moves.
 
         Args:
-            queries: How many queries.
-            keys: How many keys.
             count: Heads of queries.
         """
         columns = self.head + (0 if self.alike else self.values)

@@ -16,13 +16,8 @@ from umm.program.functions.signature import Array, Function, Parameter, Place
 
 
 def _shifted(x: Array, span: Interval, rows: Interval, lag: int, tokens: int) -> Array:
-    """Return the rows that lie so many tokens before some, or after; zero beyond their sequence.
-
-    Args:
-        x: The rows of a span.
-        lag: How many tokens before.
-        tokens: Of a sequence.
-    """
+    """Return the rows that lie so many tokens before some, or after; zero beyond their sequence."""
+    # x: the rows of a span. lag: how many tokens before. tokens: of a sequence.
     row = np.arange(rows.start, rows.stop)
     place = row % tokens - lag
     inside = (place >= 0) & (place < tokens)

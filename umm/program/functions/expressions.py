@@ -104,8 +104,7 @@ _OPERATORS: Mapping[type, Callable[..., Array]] = {
 def expression(name: str) -> Function:
     """Return the function that a name with an expression is.
 
-    Raises:
-        ProblemError: if the text is no expression of its operands.
+    ProblemError if the text is no expression of its operands.
 
     >>> import numpy as np
     >>> f = expression("relu(a) * b | rc,1c->rc")

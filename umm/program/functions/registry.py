@@ -17,8 +17,7 @@ MOST_OPERANDS = 10  # of a function: its result and what it reads
 def register(function: Function) -> Function:
     """Add a function, so that maps can name it; every process that performs the map must do so.
 
-    Raises:
-        ProblemError: if the name is taken, the signature is not one, or it reads more than a map can.
+    ProblemError if the name is taken, the signature is not one, or it reads more than a map can.
     """
     if function.name in FUNCTIONS:
         raise ProblemError(f"a function {function.name} is there already; choose another name")
@@ -38,8 +37,7 @@ def register(function: Function) -> Function:
 def function(name: str) -> Function:
     """Return the function of this name, or that of an expression; see :mod:`.expressions`.
 
-    Raises:
-        ProblemError: listing those there are.
+    ProblemError listing those there are.
     """
     if MARK in name:
         return expression(name)

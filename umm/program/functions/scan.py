@@ -204,18 +204,11 @@ def _gradients(
     rated: bool,
     **parameters: Any,
 ) -> Array:
-    """Return the gradient by one operand, given that by the result and perhaps by the states after it.
-
-    Args:
-        q: Queries.
-        reads: Keys, values, decays, rates and the result's gradient; then the states before, if any, and the
-            gradient by those after, if any.
-        result: Letters of the operand in a signature, queries being ``q``.
-        has_state: Whether the states before are given.
-        has_later: Whether the gradient by the states after is given.
-        rated: As of :class:`States`.
-        parameters: As :class:`States`.
-    """
+    """Return the gradient by one operand, given that by the result and perhaps by the states after it."""
+    # q: Queries. reads: keys, values, decays, rates and the result's gradient; then the states before, if
+    # any, and the gradient by those after, if any. result: letters of the operand in a signature, queries
+    # being `q`. has_state: whether the states before are given. has_later: whether the gradient by the states
+    # after is given. rated: as of `States`. parameters: as `States`.
     scanned = _Scanned.read(q, reads[:4], at, 3, parameters, rated)
     assert scanned.q is not None
     do, more = reads[4].reshape(scanned.v.shape), [*reads[5:]]

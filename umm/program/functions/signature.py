@@ -31,8 +31,7 @@ class Parameter:
     def checked(self, value: Any, what: str) -> float:
         """Return a value of this parameter: an int if it is whole, else a float.
 
-        Raises:
-            InputError: saying what would work.
+        InputError saying what would work.
         """
         if self.whole:
             number = whole_number(value, what, int(max(self.least, 0)))
@@ -132,8 +131,7 @@ class Function:
     def whole(self, shapes: Sequence[Shape]) -> Shape:
         """Return r and c, given the shapes of the operands, the result first.
 
-        Raises:
-            ProblemError: if these are not the shapes that the signature says.
+        ProblemError if these are not the shapes that the signature says.
         """
         size: dict[str, int] = {"1": 1}
         fits = len(shapes) == len(self.operands) and all(
@@ -152,11 +150,10 @@ class Function:
     def checked(self, parameters: Mapping[str, Any], shape: Shape | None = None) -> dict[str, float]:
         """Return all parameters, defaults filled in.
 
+        InputError for one that is unknown, missing or out of its range, or does not fit the shape.
+
         Args:
             shape: r and c of the whole, if known.
-
-        Raises:
-            InputError: for one that is unknown, missing or out of its range, or does not fit the shape.
         """
         for name in parameters:
             if name not in self.parameters:

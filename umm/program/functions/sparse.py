@@ -112,14 +112,10 @@ def sparse_attend(*reads: Array, at: Place, **parameters: Any) -> Array:
 
 
 def _gradients(*reads: Array, at: Place, result: str, count: int, **parameters: Any) -> Array:
-    """Return the gradient by one operand through the heads of a piece.
-
-    Args:
-        reads: Queries, keys, values, index queries, keys and weights, the result's gradient, rotary columns.
-        result: The operand: q, k, v, qr, kr, or iq, ik, iw of the indexer's own loss.
-        count: Heads of queries in all.
-        parameters: As of :func:`sparse_attend`.
-    """
+    """Return the gradient by one operand through the heads of a piece."""
+    # reads: queries, keys, values, index queries, keys and weights, the result's gradient, rotary columns.
+    # result: the operand: q, k, v, qr, kr, or iq, ik, iw of the indexer's own loss. count: heads of queries
+    # in all. parameters: as of `sparse_attend`.
     do, rotary = reads[6], reads[7:]
     some = _Chosen(reads[:6], rotary, at, parameters)
     if result in ("iq", "ik", "iw"):

@@ -24,17 +24,13 @@ def einsum(text: str, sizes: Mapping[str, int], dtype: str = "float32") -> Outli
     """Return an einsum of two or more tensors as a chain: each contraction is a multiply, perhaps a batch.
 
     The order of contractions is that of fewest flop that ``numpy.einsum_path`` finds. Dimensions are put in
-    rows and columns so that every contraction takes its operands as they are.
+    rows and columns so that every contraction takes its operands as they are. InputError in one line, for a
+    text that is no einsum, a missing size, or a contraction that is no multiply.
 
     Args:
         text: Letters for the dimensions of each tensor, and of the result; a letter that the result lacks is
             added over.
         sizes: Length of each letter.
-        dtype: Type of all tensors.
-
-    Raises:
-        InputError: in one line, for a text that is no einsum, a missing size, or a contraction that is no
-            multiply.
 
     >>> print(einsum("bshd,bthd->bhst", {"b": 2, "h": 4, "s": 8, "t": 8, "d": 16}))
     bshd,bthd->bhst: Y = A·B (8 members)

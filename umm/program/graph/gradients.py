@@ -31,10 +31,7 @@ def with_gradients(outline: Outline) -> Outline:
     """Return a forward chain with its backward part: dY for each result goes in, gradients come out.
 
     A gradient has the layout of its tensor. Gradients by rows of a table are those of its tokens; by tokens
-    there are none.
-
-    Raises:
-        ProblemError: in one line, for a statement that has no rule.
+    there are none. ProblemError in one line, for a statement that has no rule.
 
     >>> from umm.program.presets import chain
     >>> mlp = chain("mlp", hidden=8, ffn=16, tokens=4)

@@ -36,8 +36,7 @@ class Traced:
     def with_gradients(self) -> "Traced":
         """Return it with the backward part of each chain, by rules for its statements.
 
-        Raises:
-            ProblemError: in one line, for a statement that has no rule.
+        ProblemError in one line, for a statement that has no rule.
         """
         made = tuple(replace(x, outline=with_gradients(x.outline)) for x in self.parts)
         return replace(self, parts=made)

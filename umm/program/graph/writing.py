@@ -142,7 +142,6 @@ def parts(
     """Return a graph as chains: one for each repeated part of the model, and those between.
 
     Args:
-        dtype: Type of all tensors.
         counted: Nodes with their flop; what no output needs counts as not understood, for what breaks its
             way to one is.
     """

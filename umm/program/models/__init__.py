@@ -16,12 +16,11 @@ __all__ = ["PUBLIC", "Layer", "Model", "find_model", "model_of"]
 def find_model(name: str | Model, ignore: Collection[str] = ()) -> Model:
     """Return a model by its name, or that of a file ``config.json``.
 
+    InputError in one line, for an unknown name, or a file that is refused by the name of a key.
+
     Args:
         name: One of :data:`PUBLIC`, or the path of a file; a model that was read comes back as it is.
         ignore: Keys to read without, although they may change its layers.
-
-    Raises:
-        InputError: in one line, for an unknown name, or a file that is refused by the name of a key.
 
     >>> len(find_model("llama-3-70b").layers)
     80

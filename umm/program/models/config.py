@@ -71,13 +71,11 @@ _DTYPES = {"bfloat16", "float16", "float32"}
 def model_of(values: Any, path: str, ignore: Collection[str] = ()) -> Model:
     """Return the model that the values of a ``config.json`` describe.
 
+    InputError in one line that names the key, if one is missing, cannot be read, or is not modelled.
+
     Args:
-        values: The parsed JSON.
         path: Name of the file, for messages.
         ignore: Keys to read without, although they may change its layers.
-
-    Raises:
-        InputError: in one line that names the key, if one is missing, cannot be read, or is not modelled.
     """
     if not isinstance(values, dict):
         raise ProblemError(f"{path} is not an object of a model's sizes")

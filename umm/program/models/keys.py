@@ -132,9 +132,8 @@ class Keys:
     def number(self, *names: str, default: int | None = 0, least: int = 0) -> int:
         """Return a whole number; the default if none of the keys has a value.
 
-        Raises:
-            ProblemError: naming the key, if it is no whole number of at least ``least``, or is missing and
-                has no default.
+        ProblemError naming the key, if it is no whole number of at least ``least``, or is missing and has no
+        default.
         """
         value = self.get(*names)
         if value is None:
@@ -154,8 +153,7 @@ class Keys:
     def flag(self, *names: str, default: bool = False) -> bool:
         """Return true or false; the default if none of the keys has a value.
 
-        Raises:
-            ProblemError: naming the key, if it is neither.
+        ProblemError naming the key, if it is neither.
         """
         value = self.get(*names)
         if value is None:
@@ -168,8 +166,7 @@ class Keys:
     def text(self, *names: str, default: str = "") -> str:
         """Return a text; the default if none of the keys has a value.
 
-        Raises:
-            ProblemError: naming the key, if it is none.
+        ProblemError naming the key, if it is none.
         """
         value = self.get(*names)
         if value is None:
@@ -182,12 +179,11 @@ class Keys:
     def by_layer(self, name: str, layers: int, values: Collection[Any] | None = None) -> list[Any] | None:
         """Return a list with a value for each layer; None if the key has no value.
 
+        ProblemError naming the key, if it is no list, or too short, or has another value.
+
         Args:
             layers: How many layers there are; of a longer list the rest is of layers of prediction.
             values: What may be in it; None for anything.
-
-        Raises:
-            ProblemError: naming the key, if it is no list, or too short, or has another value.
         """
         value = self.get(name)
         if value is None:
@@ -208,8 +204,7 @@ class Keys:
     def inner(self, name: str) -> "Keys | None":
         """Return an object below a key; None if the key has no value.
 
-        Raises:
-            ProblemError: naming the key, if it is no object.
+        ProblemError naming the key, if it is no object.
         """
         value = self.get(name)
         if value is None:
@@ -221,11 +216,10 @@ class Keys:
     def rest(self, refuse: bool = True) -> Iterator[tuple[str, str]]:
         """Yield the keys that were not read and may change something, each with a remark.
 
+        ProblemError naming the key.
+
         Args:
             refuse: Whether a key whose name reads like a size refuses the file.
-
-        Raises:
-            ProblemError: naming the key.
         """
         for key, value in self.values.items():
             if key in NOT_PRICED and value not in (None, False, 0):

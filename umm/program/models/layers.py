@@ -37,37 +37,21 @@ class Indexer:
 
 @dataclass(frozen=True)
 class Attention:
-    """Attention by heads of queries, which may share keys and values.
+    """Attention by heads of queries, which may share keys and values."""
 
-    Attributes:
-        heads: Heads of queries.
-        kv_heads: Heads of keys and values.
-        head: Columns of a head of queries and keys.
-        value: Columns of a head of values.
-        window: Tokens that one sees, itself included; 0 if all before it.
-        chunked: Whether the window is a chunk that starts anew, instead of one that slides.
-        bias: Whether queries, keys and values have biases.
-        out_bias: Whether the result has one.
-        norms: Elements of the scales that queries and keys are normalised with.
-        gate: Whether a gate as wide as the queries multiplies the result.
-        keys_only: Whether the values are the keys.
-        sinks: Whether each head has a score that no key has.
-        indexer: What chooses the keys; None if a token attends to all in its window.
-    """
-
-    heads: int
-    kv_heads: int
-    head: int
-    value: int
-    window: int = 0
-    chunked: bool = False
-    bias: bool = False
-    out_bias: bool = False
-    norms: int = 0
-    gate: bool = False
-    keys_only: bool = False
-    sinks: bool = False
-    indexer: Indexer | None = None
+    heads: int  # heads of queries
+    kv_heads: int  # heads of keys and values
+    head: int  # columns of a head of queries and keys
+    value: int  # columns of a head of values
+    window: int = 0  # tokens that one sees, itself included; 0 if all before it
+    chunked: bool = False  # whether the window is a chunk that starts anew, instead of one that slides
+    bias: bool = False  # whether queries, keys and values have biases
+    out_bias: bool = False  # whether the result has one
+    norms: int = 0  # elements of the scales that queries and keys are normalised with
+    gate: bool = False  # whether a gate as wide as the queries multiplies the result
+    keys_only: bool = False  # whether the values are the keys
+    sinks: bool = False  # whether each head has a score that no key has
+    indexer: Indexer | None = None  # What chooses the keys; None if a token attends to all in its window.
 
     @property
     def words(self) -> str:

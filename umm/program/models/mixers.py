@@ -42,8 +42,7 @@ _ROUND = 256  # Columns that widths given as a multiple of hidden are rounded up
 def mixers_of(keys: Keys, layers: int, hidden: int, family: Family) -> list[Mixer | None]:
     """Return each layer's mixer of tokens: attention, linear attention or Mamba-2.
 
-    Raises:
-        ProblemError: naming the key that cannot be read.
+    ProblemError naming the key that cannot be read.
     """
     kinds = _kinds(keys, layers, family)
     if set(kinds) == {MAMBA} and keys.get("num_attention_heads") is None:
@@ -301,8 +300,7 @@ def _linear(keys: Keys, full: Attention | LatentAttention) -> LinearAttention | 
 def mamba_of(keys: Keys, hidden: int = 0) -> Mamba | Selective:
     """Return the Mamba blocks of a config: of Mamba-2 where they have heads, else of Mamba-1.
 
-    Raises:
-        ProblemError: naming the key that is missing.
+    ProblemError naming the key that is missing.
     """
     alone = keys.get("state_size") is not None
     conv = keys.number("conv_kernel", "mamba_d_conv", default=4, least=1)

@@ -98,8 +98,7 @@ def _priced_type(stored: Stored) -> str:
 def usual_chain(model: Model) -> str:
     """Return the chain of the kind of layer that a model has most of.
 
-    Raises:
-        ProblemError: as :func:`kinds_priced` does.
+    ProblemError as :func:`kinds_priced` does.
     """
     return max(kinds_priced(model), key=lambda x: x.layers).chain
 
@@ -118,12 +117,11 @@ class Priced(NamedTuple):
 def kinds_priced(model: Model, layers: int | None = None) -> list[Priced]:
     """Return the first layers of a model by kind, those together whose chains are the same.
 
+    ProblemError for more layers than it has where they are of several kinds, or for a kind that no chain
+    computes, with the key that says so.
+
     Args:
         layers: How many of its layers; all if None.
-
-    Raises:
-        ProblemError: for more layers than it has where they are of several kinds, or for a kind that no chain
-            computes, with the key that says so.
     """
     kinds: dict[tuple[str, tuple[tuple[str, int], ...], bool], Priced] = {}
     chosen = model.layers[:layers]
@@ -146,12 +144,11 @@ def kinds_priced(model: Model, layers: int | None = None) -> list[Priced]:
 def layer_for(model: Model, chain: str, needed: Collection[str]) -> Layer | None:
     """Return the most frequent kind of layer that a chain computes or is a part of; None of a model's ends.
 
+    ProblemError if it has none, naming the chain that fits.
+
     Args:
         chain: Name of the chain.
         needed: Names of the sizes that the chain takes.
-
-    Raises:
-        ProblemError: if it has none, naming the chain that fits.
     """
     fits = [x for x in model.kinds if _fits(x, needed)]
     if fits:
@@ -192,12 +189,11 @@ def _fits(layer: Layer, needed: Collection[str]) -> bool:
 def layer_sizes(model: Model, layer: Layer, needed: Collection[str] = ()) -> dict[str, int]:
     """Return the sizes of a layer, as a chain takes them.
 
+    ProblemError if no chain computes it, naming the key that says so.
+
     Args:
         model: The model that has it.
         needed: Names of the sizes that are asked for: of a part of it alone; all if empty.
-
-    Raises:
-        ProblemError: if no chain computes it, naming the key that says so.
     """
     sizes = {"hidden": model.hidden}
     complete = not needed or {"heads", "ffn"} <= set(needed)

@@ -122,8 +122,7 @@ class Quantization:
 def check_quantization(config: Any, path: str) -> dict[str, str]:
     """Return a remark where ``quantization_config`` is not understood.
 
-    Raises:
-        ProblemError: if it is no object, or a key of it cannot be read.
+    ProblemError if it is no object, or a key of it cannot be read.
     """
     if not isinstance(config, dict):
         raise ProblemError(f"quantization_config of {path} is {shown(config)}; it must be an object")

@@ -222,12 +222,10 @@ def statement_to_dict(statement: Statement) -> dict[str, Any]:
 def statement_from_dict(data: Any, number: int = 1) -> Statement:
     """Return the statement that parsed JSON of :func:`statement_to_dict` holds.
 
-    Args:
-        data: The parsed JSON.
-        number: Which statement of its chain it is, from 1, for a message.
+    InputError in one line, if it is not a statement.
 
-    Raises:
-        InputError: in one line, if it is not a statement.
+    Args:
+        number: Which statement of its chain it is, from 1, for a message.
     """
     kind, kinds = data.get("kind") if isinstance(data, dict) else None, _kinds()
     if isinstance(kind, str) and kind not in kinds:
@@ -259,12 +257,8 @@ _LISTS = {tuple[str, ...]: (str, "names"), tuple[int, int, int]: (int, "whole nu
 
 
 def _check_type(value: Any, wanted: Any, words: str) -> None:
-    """Refuse a value of another type than a field's; a class checks its numbers itself.
-
-    Args:
-        wanted: The field's type.
-        words: The value, as a message calls it.
-    """
+    """Refuse a value of another type than a field's; a class checks its numbers itself."""
+    # wanted: the field's type. words: the value, as a message calls it.
     kind, plural = _LISTS.get(wanted, (None, ""))
     listed = isinstance(value, list) and all(type(x) is kind and str(x).isprintable() for x in value)
     if kind is not None and not listed:

@@ -113,12 +113,9 @@ class Sparse(Fused):
         return self.heads(tensors)._replace(window=self.top)
 
     def _flop(self, tensors: Tensors, each: int, again: int) -> int:
-        """Return operations: so many a chosen pair and head, and of all scores and chosen ones once more.
-
-        Args:
-            each: Of a chosen pair of a query and a key in a head.
-            again: How many times a chosen pair's index products come beside the scores.
-        """
+        """Return operations: so many a chosen pair and head, and of all scores and chosen ones once more."""
+        # each: of a chosen pair of a query and a key in a head. again: how many times a chosen pair's index
+        # products come beside the scores.
         heads, some = self.heads(tensors), self.attended(tensors)
         both = Interval(0, heads.queries), Interval(0, heads.keys)
         count, indices = tensors[self.q].shape[1] // self.head, tensors[self.iw].shape[1]

@@ -149,8 +149,7 @@ def rows(schedule: Table) -> Iterator[dict[str, Any]]:
 def to_json(schedule: Table) -> str:
     """Return the schedule as JSON, one action a line.
 
-    Raises:
-        ScheduleError: above ``JSON_LIMIT`` actions, where .npz is the form to use.
+    ScheduleError above ``JSON_LIMIT`` actions, where .npz is the form to use.
     """
     if len(schedule) > JSON_LIMIT:
         raise ScheduleError(
@@ -164,8 +163,7 @@ def to_json(schedule: Table) -> str:
 def from_json(text: str, make: Callable[..., T]) -> T:
     """Return the schedule a JSON text holds, checked.
 
-    Raises:
-        ScheduleError: if the text is not a schedule of schema 2, or the schedule breaks a rule.
+    ScheduleError if the text is not a schedule of schema 2, or the schedule breaks a rule.
     """
     try:
         data = parse_json(text, "schedule")
@@ -177,8 +175,7 @@ def from_json(text: str, make: Callable[..., T]) -> T:
 def from_dict(data: Any, make: Callable[..., T]) -> T:
     """Return the schedule that parsed JSON holds, checked; every value is taken as it is said, none coerced.
 
-    Raises:
-        ScheduleError: if it is not a schedule of schema 2, or the schedule breaks a rule.
+    ScheduleError if it is not a schedule of schema 2, or the schedule breaks a rule.
     """
     with as_schedule_error():
         fields, temporaries, pools = read_header(data)

@@ -71,11 +71,10 @@ def header(schedule: Table) -> dict[str, Any]:
 def read_header(data: Any) -> tuple[dict[str, Any], Buffers, list[Ints]]:
     """Return the fields of a table that a header gives, its temporaries and its pools.
 
+    UmmError in one line, for the first value that is not as it must be.
+
     Args:
         data: Parsed JSON with the keys of :func:`header` and ``actions``, which are not looked at.
-
-    Raises:
-        UmmError: in one line, for the first value that is not as it must be.
     """
     if not isinstance(data, dict) or data.get("schema") != SCHEMA or type(data["schema"]) is not int:
         # type() and not ==, for True == 1 and 2.0 == 2 in Python.

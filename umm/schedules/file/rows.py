@@ -30,8 +30,7 @@ What = Callable[[int], str]  # what a value is, by its place in the list, for th
 def whole_column(values: Sequence[Any], what: What, least: int = 0, below: int = 2**63) -> Ints:
     """Return whole numbers as an array.
 
-    Raises:
-        InputError: for the first that is not one, or lies outside least … below − 1.
+    InputError for the first that is not one, or lies outside least … below − 1.
     """
     if (
         # One pass in C decides the usual case; the slow loop runs only to name the first bad value.
@@ -54,8 +53,7 @@ def real_column(values: Sequence[Any], what: What) -> Floats:
 def range_column(values: Sequence[Any], what: What) -> Ints:
     """Return half-open ranges [start, stop] of whole numbers as an array of shape (ranges, 2).
 
-    Raises:
-        InputError: for the first that is not one.
+    InputError for the first that is not one.
     """
     for place, value in enumerate(values):
         if type(value) is not list or len(value) != 2:

@@ -10,8 +10,7 @@ from umm.schedules.rules.touches import check_buffers, check_memory, check_piece
 from umm.schedules.table.details import ACCUMULATE, BARRIER, GEMM, GET, KINDS, LOCAL, REDUCE, TRANSFERS
 from umm.schedules.table.table import Table
 
-Refuse = Callable[[Bools, str], None]
-"""Raises an error about the first action of those that break a rule."""
+Refuse = Callable[[Bools, str], None]  # raises an error about the first action of those that break a rule
 _NEVER = np.iinfo(np.int64).max
 
 
@@ -110,8 +109,7 @@ AGES = 1e12  # seconds, some 30,000 years: no action takes longer
 def check(schedule: Table) -> None:
     """Refuse a schedule whose actions break the rules of docs/reference/schedule.md.
 
-    Raises:
-        ScheduleError: naming the first action that breaks one.
+    ScheduleError naming the first action that breaks one.
     """
 
     def refuse(bad: Bools, why: str) -> None:

@@ -65,7 +65,6 @@ class Order(Protocol):
         Args:
             rank: Of each action.
             ways: How it accesses its first slice; BARRIER is one.
-            computes: Whether it does.
             buffers: Of each operand, shape (actions, operands); −1 for none.
             spans: First row, row after the last, first column, column after the last of each operand.
             offsets: Where the waits of each start.

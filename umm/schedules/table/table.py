@@ -241,8 +241,7 @@ class Table:
     def memory_bytes(self) -> Ints:
         """Bytes each rank allocates: its tiles of all tensors, and its pool.
 
-        Raises:
-            ScheduleError: if these are more than 64 bits count.
+        ScheduleError if these are more than 64 bits count.
         """
         nbytes = [tensor.nbytes_of_rank for tensor in self.tensors]
         total = sum((x.astype(np.float64) for x in nbytes), self.pool_bytes.astype(np.float64))
@@ -270,11 +269,7 @@ _OF_GEMMS = np.array([2, 0, 1])  # C, A and B: the tensors that a gemm of a sing
 
 
 def check_moved(nbytes: float) -> None:
-    """Refuse transfers of more bytes, in all, than 64 bits count.
-
-    Raises:
-        ScheduleError: if so.
-    """
+    """Refuse transfers of more bytes, in all, than 64 bits count; ScheduleError if so."""
     _check_counted(nbytes, "its transfers would move {} bytes in all")
 
 

@@ -100,10 +100,7 @@ class Room:
         """Return a rank's tile of a tensor, or the part of it in some rows and columns.
 
         A rank that owns several tiles says by rows or columns which one is meant; one that owns none, or
-        nothing there, gets an empty slice.
-
-        Raises:
-            ScheduleError: if parts of several tiles lie there.
+        nothing there, gets an empty slice. ScheduleError if parts of several tiles lie there.
         """
         number = self.number(tensor)
         nothing = Slice(-1, rank, number, Interval(0, 0), Interval(0, 0))

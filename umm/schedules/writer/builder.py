@@ -327,13 +327,12 @@ class Builder(Room):
     ) -> Row:
         """Set a slice to a function of others at the same rank; see :mod:`umm.program.functions`.
 
+        ScheduleError if it reads an empty slice and is not a sum.
+
         Args:
             lane: Which of the rank's lanes.
             after: Actions to wait for beside those that follow from the slices.
             seconds: How long it takes; None for what a pass over its slices takes.
-
-        Raises:
-            ScheduleError: if it reads an empty slice and is not a sum.
         """
         if not out.elements:
             return None
@@ -470,7 +469,8 @@ class Builder(Room):
         """Add a lowered multiply as a part: its own actions after each other as they are, and after others.
 
         Its actions keep what they wait for among themselves; for what they wait for of parts before follows
-        from the slices, tile by tile, so parts overlap.
+        from the slices, tile by tile, so parts overlap. ScheduleError if a tensor here has another layout or
+        type than the part's.
 
         Args:
             part: Lowered for this machine and as many ranks.
@@ -479,9 +479,6 @@ class Builder(Room):
             transposed: Tensors of the part that are stored transposed here: read as views, nothing moves.
             alpha: Factor of its products.
             anew: Its gemms that write what they add to in it.
-
-        Raises:
-            ScheduleError: if a tensor here has another layout or type than the part's.
         """
         self._write_waiting()
         self._noted = None
@@ -507,11 +504,8 @@ class Builder(Room):
         self._lines.append(self._placed(lines, part.after_offsets, part.after))
 
     def _placed(self, lines: Lines, offsets: NDArray[Any], after: NDArray[Any]) -> Lines:
-        """Return a part's lines once they have their places, with waits for signals among them.
-
-        Args:
-            offsets: Where what each of them waits for in the part starts in ``after``.
-        """
+        """Return a part's lines once they have their places, with waits for signals among them."""
+        # offsets: where what each of them waits for in the part starts in `after`.
         kind, d = lines.kind, lines.details
         # The C loop returns the rows of all actions and which waits cross ranks. For a transfer the signal's
         # time is added to its own; what computes gets a wait of its own before it, so that it occupies its

@@ -97,13 +97,9 @@ def least_work(problem: Problem, machine: Machine, stationary: str) -> BatchWork
 
 
 def _needed(layout: Layout, rank: Ints, regions: Ints) -> tuple[Ints, Ints]:
-    """Return who owns each tile, for each region, and the elements that are needed of it.
-
-    Args:
-        layout: Of a tensor, complete in every replica.
-        rank: Who needs each region.
-        regions: Rows and columns, shape (regions, 2, 2).
-    """
+    """Return who owns each tile, for each region, and the elements that are needed of it."""
+    # layout: of a tensor, complete in every replica. rank: who needs each region. regions: rows and columns,
+    # shape (regions, 2, 2).
     shared = []
     for edges, (start, stop) in zip(
         (layout.row_edges, layout.col_edges), regions.transpose(1, 2, 0), strict=True

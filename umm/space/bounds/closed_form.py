@@ -130,12 +130,11 @@ class Bounds:
 def closed_form(points: MultiplyPoints, machine: Machine, only: tuple[int, ...] | None = None) -> Bounds:
     """Return lower bounds for every point of a space.
 
+    EndedEarlyError on Ctrl-C, with the bounds so far; infinite of points that have none yet.
+
     Args:
         points: The points; all policies are bounded, the direct one most tightly.
         only: Ranks looked at; all if None. Fewer are quicker, and their bounds lower.
-
-    Raises:
-        EndedEarlyError: on Ctrl-C, with the bounds so far; infinite of points that have none yet.
     """
     seconds, memory = np.full(points.shape, np.inf), np.full(points.shape, np.inf)
     takes = np.zeros(points.shape)

@@ -298,15 +298,10 @@ class Combinations:
         efficiency: float = 1.0,
         times: Floats | None = None,
     ) -> Transfers:
-        """Return transfers of some elements in a number of messages, over and over.
-
-        Args:
-            size: Elements between pairs of ranks, over kinds of the other matrix.
-            number: Messages they are in.
-            smallest: The smallest of these, in elements.
-            efficiency: Bandwidth of these transfers over that of a get.
-            times: How often a rank makes them all, over layouts; once if None.
-        """
+        """Return transfers of some elements in a number of messages, over and over."""
+        # size: elements between pairs of ranks, over kinds of the other matrix. number: messages they are in.
+        # smallest: the smallest of these, in elements. efficiency: bandwidth of these transfers over that of
+        # a get. times: how often a rank makes them all, over layouts; once if None.
         slowdown = np.array(
             [least_slowdown(self.machine.message_sizes, largest) for largest in layouts.largest_tile]
         )

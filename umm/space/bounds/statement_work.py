@@ -453,12 +453,8 @@ def _width(machine: Machine, ranks: int) -> int:
 
 
 def _carried(between: Floats, machine: Machine, ranks: int) -> Floats:
-    """Return the seconds of each link of the fabric.
-
-    Args:
-        between: Bytes from rank to rank, src · ranks + dst.
-        ranks: How many there are.
-    """
+    """Return the seconds of each link of the fabric."""
+    # between: bytes from rank to rank, src · ranks + dst. ranks: how many there are.
     links, carried = link_times(machine, ranks), np.zeros(_width(machine, ranks))
     # A joined schedule may leave out the links of memory, which follow.
     on_fabric = links.used < len(machine.fabric.names)

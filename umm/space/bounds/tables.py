@@ -183,11 +183,8 @@ class Tables:
         return self._greatest([((number,), nbytes) for number, nbytes in enumerate(self.held)])
 
     def _greatest(self, terms: Sequence[tuple[Sequence[int], Floats]]) -> Floats:
-        """Return the greatest part of the sum of terms, of every assignment.
-
-        Args:
-            terms: Of each the groups that it depends on, and its parts by the choices of these.
-        """
+        """Return the greatest part of the sum of terms, of every assignment."""
+        # terms: of each the groups that it depends on, and its parts by the choices of these.
         parts, apart = terms[0][1].shape[-1], 0
         # The first groups are looped over until a block of the others fits into memory.
         while apart < len(self.shape) and math.prod(self.shape[apart:]) * parts > MAX_SUMMED_AT_ONCE:

@@ -178,7 +178,6 @@ def link_times(machine: Machine, ranks: int, only: tuple[int, ...] | None = None
     """Return how long bytes take between the ranks of a problem on a machine.
 
     Args:
-        ranks: How many there are.
         only: Those looked at; all if None.
     """
     shared, chosen = platform(machine, ranks, 1), np.arange(ranks) if only is None else np.array(only)

@@ -106,13 +106,9 @@ def _compared(
     rows: list[Row],
     ended: Callable[[Row], None] | None = None,
 ) -> Peers:
-    """Return a row for each contender, and the verdict on them.
-
-    Args:
-        report: As :func:`peers` takes it.
-        rows: An empty list, which gets each row as it ends.
-        ended: As :func:`peers` takes it.
-    """
+    """Return a row for each contender, and the verdict on them."""
+    # report: as `peers` takes it. rows: an empty list, which gets each row as it ends. ended: as `peers`
+    # takes it.
     limit, in_order = field.limit(field.start), partial(_in_order, fitting_first=field.size != "m")
     result = Peers(field.start, field.ranks, machine, limit, rows, field.refused, False, None, [], field.size)
     result = replace(result, asked=field.asked, stack=field.stack)
@@ -141,11 +137,8 @@ def _compared(
 
 
 def _in_order(row: Row, fitting_first: bool) -> tuple[bool, bool, bool, float, bool, str]:
-    """Return the sort key of rows: the universal one first, PDGEMM, then those that fit, then the fastest.
-
-    Args:
-        fitting_first: Whether the universal one is first only if it fits.
-    """
+    """Return the sort key of rows: the universal one first, PDGEMM, then those that fit, then the fastest."""
+    # fitting_first: whether the universal one is first only if it fits.
     name = row.algorithm
     return (
         name != BEST or (fitting_first and not row.fits),

@@ -246,7 +246,6 @@ class MultiplyPricer:
         """Return a point with its makespan; one schedule is simulated once.
 
         Args:
-            point: Its number.
             bound: What is known of its makespan from below.
         """
         built, row = self._build(point), self._row(point)
@@ -303,15 +302,14 @@ def pricer_of(
 ) -> Pricer:
     """Return who prices the points of a space on a machine.
 
+    EndedEarlyError on Ctrl-C while a multiply's points are bounded, with the bounds so far. MachineError for
+    more ranks than the machine has.
+
     Args:
         space: What may be chosen; without ranks it gets the machine's own number.
         makespan: What simulates a schedule, in seconds; None for the executor ``sim``.
         progress: Called with 0 and the number of points before they are priced, which may take a while.
         bounds: Of a multiply's points, where they are known.
-
-    Raises:
-        EndedEarlyError: on Ctrl-C while a multiply's points are bounded, with the bounds so far.
-        MachineError: for more ranks than the machine has.
     """
     points = space.on(machine.default_ranks).points()
     machine.check_ranks(points.ranks)

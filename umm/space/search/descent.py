@@ -292,11 +292,8 @@ def _changed_one_by_one(
     ways: Sequence[str],
     among: Sequence[int] | None = None,
 ) -> None:
-    """Change the movement of one product after another, until none is faster with another one.
-
-    Args:
-        among: Groups of products; all if not given.
-    """
+    """Change the movement of one product after another, until none is faster with another one."""
+    # among: groups of products; all if not given.
     able = [number for number, way in enumerate(pricer.points.ways) if way in ways]
     groups = range(len(pricer.points.groups), len(place)) if among is None else among
     least, unchanged = attempt(place), 0

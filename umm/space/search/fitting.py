@@ -17,13 +17,11 @@ from umm.units import format_bytes
 def attempt_fitting(pricer: AssignmentPricer, incumbents: Incumbents) -> None:
     """Simulate the first assignment that fits, in the order of their tensors' bytes, where none was yet.
 
-    Tensors alone say what cannot fit; the pools of a schedule are known once it is written.
+    Tensors alone say what cannot fit; the pools of a schedule are known once it is written. InfeasibleError
+    if none of the space fits; not where the effort is spent before that is known.
 
     Args:
         incumbents: The best so far, which is added to.
-
-    Raises:
-        InfeasibleError: if none of the space fits; not where the effort is spent before that is known.
     """
     incumbents.effort.allow(STAGE_WORK)
     for place in by_memory(pricer.tables, incumbents.limit):

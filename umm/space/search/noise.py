@@ -66,8 +66,7 @@ class Noise:
     def of(cls, jitter: str | None, straggler: str | None, **more: Any) -> "Noise":
         """Return the noise of two texts: ``3%`` or ``gemm=2%,link=5%,normal``, and ``1:0.8``.
 
-        Raises:
-            InputError: for another text.
+        InputError for another text.
 
         >>> noise = Noise.of("gemm=2%,link=5%,normal", "1:0.8")
         >>> noise.gemm, noise.link, noise.launch, noise.law, noise.slow, noise.rate
@@ -103,8 +102,7 @@ class Noise:
     def delays(cls, text: str, **more: Any) -> "Noise":
         """Return delays that can be put into real runs: jitter of the law ``delay``, slow ranks, or both.
 
-        Raises:
-            InputError: for another text, or a law by which a rank is sometimes early.
+        InputError for another text, or a law by which a rank is sometimes early.
 
         >>> print(Noise.delays("gemm=30%,1:0.8", draws=20))
         30 % gemm jitter, 1 rank at 80 %, 20 draws
@@ -126,8 +124,7 @@ class Noise:
     def factors(self, ranks: int) -> Factors:
         """Return the factors of some ranks, the same whatever is computed.
 
-        Raises:
-            InputError: if more ranks are slow than there are.
+        InputError if more ranks are slow than there are.
         """
         return _factors(self, ranks)
 

@@ -170,6 +170,8 @@ def best_of(
 ) -> Found:
     """Return the best of some points, with proof.
 
+    InfeasibleError if none fits. SearchInterruptedError on Ctrl-C, with the best found so far.
+
     Args:
         limit: Bytes a rank may hold.
         top: How many of the best to find.
@@ -177,10 +179,6 @@ def best_of(
         progress: As :func:`search` takes it.
         effort: What may be spent; without end if None.
         otherwise: As :func:`search` takes it.
-
-    Raises:
-        InfeasibleError: if none fits.
-        SearchInterruptedError: on Ctrl-C, with the best found so far.
     """
     effort = effort or Effort(pricer.work)
     if assigns(pricer) and pricer.points.count > MAX_LISTED:
@@ -346,12 +344,8 @@ def _with_movements(
     progress: Progress | None,
     standing: Standing | None,
 ) -> Found:
-    """Return the result of a search with a movement for each product, bounded below all of these.
-
-    Args:
-        better: The best with a movement for each product.
-        progress: As :func:`search` takes it.
-    """
+    """Return the result of a search with a movement for each product, bounded below all of these."""
+    # better: the best with a movement for each product. progress: as `search` takes it.
     from umm.space.search.descent import divide, near_the_bound
 
     by_way = better.pricer
@@ -380,8 +374,7 @@ def _with_movements(
 def _ended(space: Space, incumbents: Incumbents, reserves: bool, settled: int, lowest: float) -> Found:
     """Return the result of a search at its end, with a bound below all points left.
 
-    Raises:
-        InfeasibleError: if nothing fits.
+    InfeasibleError if nothing fits.
     """
     if incumbents.first is None:
         raise incumbents.pricer.infeasible(incumbents.limit)

@@ -38,9 +38,7 @@ def pool_names() -> list[str]:
 def find_pool(name: str) -> Pool:
     """Return the pool of a name.
 
-    Raises:
-        InputError: listing those there are.
-        ExecutorUnavailableError: if a package of it is missing.
+    InputError listing those there are. ExecutorUnavailableError if a package of it is missing.
     """
     if name in POOLS:
         return POOLS[name]
@@ -82,8 +80,7 @@ PER_CORE = 4  # most processes for each core
 def process_pool(jobs: int | None) -> Iterator[Executor]:
     """Yield the pool, of one process per core unless asked otherwise.
 
-    Raises:
-        BrokenExecutor: if one was killed, saying which and how.
+    BrokenExecutor if one was killed, saying which and how.
     """
     cores = os.cpu_count() or 1
     processes: list[BaseProcess] = []
@@ -142,8 +139,7 @@ def _end_with_parent() -> None:
 def mpi_pool(jobs: int | None) -> Iterator[Executor | None]:
     """Yield the pool on rank 0, and None on the others when there is no more to do.
 
-    Raises:
-        ExecutorUnavailableError: without mpi4py.
+    ExecutorUnavailableError without mpi4py.
     """
     end_with_launcher()
     stay_on_loopback()
@@ -169,10 +165,8 @@ def dask_pool(jobs: int | None) -> Iterator[Executor]:
     """Yield the pool: of the cluster that Dask's settings name, else of processes here, one per core.
 
     The setting is ``scheduler-address``, as the variable ``DASK_SCHEDULER_ADDRESS`` or in Dask's files.
-
-    Raises:
-        BrokenExecutor: if workers are killed again and again with the same task.
-        ExecutorUnavailableError: without dask.distributed, or if the cluster cannot be reached.
+    BrokenExecutor if workers are killed again and again with the same task. ExecutorUnavailableError without
+    dask.distributed, or if the cluster cannot be reached.
     """
     try:
         import dask

@@ -189,8 +189,7 @@ changed, for files of every version exist. A column of its own needs none: see :
 def migrate(connection: sqlite3.Connection, path: str) -> None:
     """Bring a file to this version's schema and columns; concurrent openers take turns.
 
-    Raises:
-        InputError: if the file is one of something else, or of a newer umm.
+    InputError if the file is one of something else, or of a newer umm.
     """
     # The usual case needs no write lock, for which it would wait while a sweep writes, or fail on a read-only
     # file.

@@ -16,8 +16,7 @@ if TYPE_CHECKING:
 MOST_ACTIONS = 20_000
 """No advice is given where finding it would take longer than an answer should: above this many actions."""
 
-LEAST = 0.01
-"""A smaller share of the makespan or of the memory is not worth a change."""
+LEAST = 0.01  # a smaller share of the makespan or of the memory is not worth a change
 
 
 @dataclass(frozen=True)

@@ -162,9 +162,7 @@ def _map(
 ) -> DecisionMap:
     """Return the map of all rows.
 
-    Raises:
-        InfeasibleError: if nothing fits for any m.
-        EndedEarlyError: on Ctrl-C, with the rows so far.
+    InfeasibleError if nothing fits for any m. EndedEarlyError on Ctrl-C, with the rows so far.
     """
     machine = question.machine.name
     stretches: list[Stretch] = []

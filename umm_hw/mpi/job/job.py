@@ -100,14 +100,13 @@ class MpiJob:
     def call(self, size: int, program: Any, operands: "Arrays | None" = None) -> list[Any]:
         """Run a program on the first ranks and return its results, by rank.
 
+        UmmError if the job ends meanwhile, saying which rank failed, froze or was killed. Exception if the
+        error of the lowest rank, if the program raised on all of them.
+
         Args:
             size: Number of ranks, at most the job's.
             program: A function of a transport that can be pickled.
             operands: Given to the program as ``operands`` on rank 0.
-
-        Raises:
-            UmmError: if the job ends meanwhile, saying which rank failed, froze or was killed.
-            Exception: the error of the lowest rank, if the program raised on all of them.
         """
         try:
             self._connection.send((size, pickle.dumps(program, protocol=5), operands))
@@ -150,11 +149,8 @@ class MpiJob:
             raise
 
     def _watch(self, parents: list[int]) -> None:
-        """Watch all processes of the job that are on this host.
-
-        Args:
-            parents: The process that mpiexec has started for each rank.
-        """
+        """Watch all processes of the job that are on this host."""
+        # parents: the process that mpiexec has started for each rank.
         here = socket.gethostname()
         for rank, ((host, process), parent) in enumerate(zip(self.processes, parents, strict=True)):
             if host == here:
@@ -207,8 +203,7 @@ def job_environment(present: Mapping[str, str]) -> dict[str, str]:
 def find_mpiexec() -> str:
     """Return the mpiexec that belongs to this Python, else the first on the path.
 
-    Raises:
-        ExecutorUnavailableError: if there is none.
+    ExecutorUnavailableError if there is none.
     """
     beside = Path(sys.executable).with_name("mpiexec")
     path = str(beside) if beside.exists() else shutil.which("mpiexec")
@@ -246,12 +241,9 @@ def _end(
 
 
 def _reason(text: str, first: str | None = None) -> str:
-    """Return in one line why a job ended.
-
-    Args:
-        text: All that mpiexec and the ranks have printed.
-        first: Name of the first process to die, if known: mpiexec often names another.
-    """
+    """Return in one line why a job ended."""
+    # text: all that mpiexec and the ranks have printed. first: name of the first process to die, if known:
+    # mpiexec often names another.
     error = re.search(r"^error: (.+)$", text, re.MULTILINE)
     if error and not error[1].endswith(WHILE_STARTING) and not (first and error[1].endswith(ENDED)):
         return error[1]
