@@ -13,7 +13,7 @@ from umm.kept import kept
 
 
 class EntryPoint(NamedTuple):
-    """An object or module that a package offers under a name.
+    """An object that a package offers under a name.
 
     Attributes:
         name: Under which it is offered.

@@ -186,11 +186,11 @@ def test_shapes_priced_once_cost_what_they_do_priced_together(name):
         for m, n, k in ((512, 768, 640), (513, 700, 129)):
             problem = umm.Problem(m=m, n=n, k=k, a=a, b=b, c=c, ranks=4, dtype="bfloat16")
             ops, shared = op_list(problem, "C"), ending_of(problem, machine, options).shared
-            once, together = (rows_of(ops, shared, options, priced) for priced in (True, False))
+            cached, together = (rows_of(ops, shared, options, priced) for priced in (True, False))
             price_together(ops, together, machine, options.max_gemms + options.max_accumulates)
-            count = len(once.rows.kind)
-            assert once.rows.seconds[:count].tolist() == together.rows.seconds[:count].tolist()
-            assert once.rows.numbers[4, :count].tolist() == together.rows.numbers[4, :count].tolist()
+            count = len(cached.rows.kind)
+            assert cached.rows.seconds[:count].tolist() == together.rows.seconds[:count].tolist()
+            assert cached.rows.numbers[4, :count].tolist() == together.rows.numbers[4, :count].tolist()
 
 
 def test_a_price_that_cannot_be_asked_for_is_the_machines_error():
