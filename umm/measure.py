@@ -9,16 +9,9 @@ from typing import Any, cast
 import numpy as np
 from numpy.typing import NDArray
 
+from umm import checks
 from umm.arrays import Floats
-from umm.checks import (
-    Check,
-    chain_reference,
-    check_outputs,
-    check_product,
-    random_inputs,
-    random_operands,
-    reference_product,
-)
+from umm.checks import random_operands
 from umm.errors import EndedEarlyError, InputError
 from umm.executor import Delaying, Executor, Leader, OnHost, Operands, expect_ranks, saver
 from umm.host.hardware import copy_rate, free_memory, multiply_rate
@@ -37,7 +30,7 @@ class Measured:
     best: Trace  # the fastest run, as the paper reports
     seconds: tuple[float, ...]  # makespan of each counted run
     # How far C, or the worst output of a chain, is from the reference, if that was asked for.
-    check: Check | None
+    check: checks.Check | None
     complete: bool = True  # Whether all runs asked for are there; False if they were ended early.
 
     def record(self) -> dict[str, Any]:
@@ -180,23 +173,23 @@ def _late(performer: Executor, name: str, save: Path | None) -> Delaying:
 
 def _held(
     schedule: Schedule, check: bool, operands: Mapping[str, NDArray[Any]] | None
-) -> tuple[Operands, Callable[[Trace], Check] | None]:
+) -> tuple[Operands, Callable[[Trace], checks.Check] | None]:
     """Return operands, and a function that checks a run's results against a reference, if asked for."""
     program = schedule.program
     single = program.kind == "problem"
     if operands is None:
-        given = _factors(schedule.problem) if single else random_inputs(cast(Chain, program))
+        given = _factors(schedule.problem) if single else checks.random_inputs(cast(Chain, program))
     else:
         given = _chosen(schedule, operands)
     if not check:
         return given, None
     if not single:
         chain = cast(Chain, program)
-        outputs = chain_reference(chain, given)
-        return given, lambda trace: check_outputs(chain, outputs, trace.results)
+        outputs = checks.chain_reference(chain, given)
+        return given, lambda trace: checks.check_outputs(chain, outputs, trace.results)
     problem = schedule.problem
-    product = reference_product(given["A"], given["B"])
-    return given, lambda trace: check_product(problem, product, trace.results["C"])
+    product = checks.reference_product(given["A"], given["B"])
+    return given, lambda trace: checks.check_product(problem, product, trace.results["C"])
 
 
 def _factors(problem: Problem) -> dict[str, NDArray[Any]]:

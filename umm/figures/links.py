@@ -6,22 +6,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from umm.figures.style import (
-    BLACK,
-    BLUE,
-    DARK_GREY,
-    GREEN,
-    GREY,
-    INK,
-    PAPER,
-    PART_LOOKS,
-    SKY,
-    VERMILLION,
-    Parts,
-    as_figure,
-    drawing,
-    round_ticks,
-)
+from umm.figures import style
 from umm.schedules.table.details import GEMM
 from umm.traces.breakdown import PARTS, Breakdown
 from umm.traces.trace import Trace
@@ -32,8 +17,10 @@ if TYPE_CHECKING:
     from umm.arrays import Floats
 
 
-@as_figure
-def beside(title: str, seconds: Mapping[str, float], taken: str, over: frozenset[str] = frozenset()) -> Parts:
+@style.as_figure
+def beside(
+    title: str, seconds: Mapping[str, float], taken: str, over: frozenset[str] = frozenset()
+) -> style.Parts:
     """Return a bar for each makespan, the first on top.
 
     Args:
@@ -50,16 +37,18 @@ def beside(title: str, seconds: Mapping[str, float], taken: str, over: frozenset
         "text": [f"{seconds[name] * per_second:.4g}" for name in names],
         "textposition": "auto",
         "marker": {
-            "color": [GREY if name in over else BLUE if name == taken else SKY for name in names],
+            "color": [
+                style.GREY if name in over else style.BLUE if name == taken else style.SKY for name in names
+            ],
             "pattern": {
                 "shape": ["/" if name in over else "" for name in names],
-                "fgcolor": INK,
+                "fgcolor": style.INK,
                 "solidity": 0.2,
             },
         },
         "hovertemplate": f"%{{y}}: %{{x:.4g}} {unit}<extra></extra>",
     }
-    return drawing(
+    return style.drawing(
         [data],
         title,
         height=130 + 26 * len(names),
@@ -68,8 +57,8 @@ def beside(title: str, seconds: Mapping[str, float], taken: str, over: frozenset
     )
 
 
-@as_figure
-def breakdown_bars(parts: Breakdown) -> Parts:
+@style.as_figure
+def breakdown_bars(parts: Breakdown) -> style.Parts:
     """Return a bar per rank, stacked from compute, reduce, exposed communication and idle."""
     seconds = {part: getattr(parts, part) for part in PARTS}
     unit, per_second = time_unit(float(sum(seconds.values()).max()))
@@ -83,7 +72,7 @@ def breakdown_bars(parts: Breakdown) -> Parts:
                 "color": colour,
                 "pattern": {
                     "shape": pattern,
-                    "fgcolor": INK,
+                    "fgcolor": style.INK,
                     "size": 6,
                     "solidity": 0.25,
                     "fillmode": "overlay",
@@ -91,9 +80,9 @@ def breakdown_bars(parts: Breakdown) -> Parts:
             },
             "hovertemplate": f"rank %{{x}}, {label}: %{{y:.4g}} {unit}<extra></extra>",
         }
-        for part, (label, colour, pattern) in PART_LOOKS.items()
+        for part, (label, colour, pattern) in style.PART_LOOKS.items()
     ]
-    return drawing(
+    return style.drawing(
         data,
         "Where the time of each rank goes",
         height=380,
@@ -108,8 +97,8 @@ BINS = 200
 LINKS = 40
 
 
-@as_figure
-def link_map(trace: Trace, links: int = LINKS) -> Parts:
+@style.as_figure
+def link_map(trace: Trace, links: int = LINKS) -> style.Parts:
     """Return the heat map of the busiest links over time.
 
     Args:
@@ -131,7 +120,7 @@ def link_map(trace: Trace, links: int = LINKS) -> Parts:
             "z": np.round(100 * fill(trace, order, edges), 1),
             "zmin": 0,
             "zmax": 100,
-            "colorscale": [[0, PAPER], [1, BLUE]],
+            "colorscale": [[0, style.PAPER], [1, style.BLUE]],
             "colorbar": {"title": {"text": "% of bandwidth"}},
             "hovertemplate": f"%{{y}} overall<br>%{{x:.4g}} {unit}: %{{z:.0f}} %<extra></extra>",
         }
@@ -139,7 +128,7 @@ def link_map(trace: Trace, links: int = LINKS) -> Parts:
         title = f"Links: the busiest is {names[order[0]]}, {100 * used[order[0]]:.0f} % used overall"
         if len(order) < len(names):
             title += f" ({len(order)} of {len(names)} shown)"
-    return drawing(
+    return style.drawing(
         data,
         title,
         height=150 + 18 * len(order),
@@ -181,8 +170,8 @@ def fill(trace: Trace, links: NDArray[np.int64], edges: NDArray[np.float64]) -> 
 SLOPES = 3
 
 
-@as_figure
-def roofline(trace: Trace) -> Parts:
+@style.as_figure
+def roofline(trace: Trace) -> style.Parts:
     """Return a mark for each rank under the peak, the rate of its gemms, and the bandwidths of links it uses.
 
     Under a slope a rank can be no faster than a single such link brings it bytes; a rank that several links
@@ -196,15 +185,19 @@ def roofline(trace: Trace) -> Parts:
     ends = _ends(intensity[~quiet])
     peak = trace.schedule.peak / trace.schedule.ranks / 1e12
     gemm = (trace.schedule.kind == GEMM) & (trace.schedule.flop > 0)
-    data: list[dict[str, Any]] = [_line(ends, np.full(2, peak), f"peak, {format_rate(peak * 1e12)}", BLACK)]
+    data: list[dict[str, Any]] = [
+        _line(ends, np.full(2, peak), f"peak, {format_rate(peak * 1e12)}", style.BLACK)
+    ]
     if gemm.any() and trace.times != "meaningless":
         seconds = (trace.end - trace.start)[gemm]
         best = float(trace.schedule.flop[gemm].sum() / max(seconds.sum(), 1e-300)) / 1e12
-        data.append(_line(ends, np.full(2, best), f"its gemms, {format_rate(best * 1e12)}", GREEN, "dash"))
+        data.append(
+            _line(ends, np.full(2, best), f"its gemms, {format_rate(best * 1e12)}", style.GREEN, "dash")
+        )
     for bandwidth in _slopes(trace):
         x = np.geomspace(float(ends[0]), float(ends[1]), 50)
         roof = np.minimum(x * bandwidth / 1e12, peak)
-        data.append(_line(x, roof, f"a link of {format_bandwidth(bandwidth)}", DARK_GREY, "dot"))
+        data.append(_line(x, roof, f"a link of {format_bandwidth(bandwidth)}", style.DARK_GREY, "dot"))
     ranks = np.flatnonzero(busy)
     for mine, name, symbol in (
         (~quiet, "ranks", "circle"),
@@ -219,7 +212,7 @@ def roofline(trace: Trace) -> Parts:
                     "text": [f"rank {rank}" for rank in ranks[mine].tolist()],
                     "mode": "markers",
                     "marker": {
-                        "color": VERMILLION if symbol == "circle" else BLUE,
+                        "color": style.VERMILLION if symbol == "circle" else style.BLUE,
                         "size": 11,
                         "symbol": symbol,
                     },
@@ -228,7 +221,7 @@ def roofline(trace: Trace) -> Parts:
                 }
             )
     low = min(float(rate.min(initial=peak)), peak) / 3
-    return drawing(
+    return style.drawing(
         data,
         "Roofline: what a rank reaches, by the flop it does per byte it gets",
         height=460,
@@ -236,14 +229,14 @@ def roofline(trace: Trace) -> Parts:
             "title": {"text": "flop per byte from other ranks"},
             "type": "log",
             "range": np.log10(ends),
-            "tickvals": round_ticks(float(ends[0]), float(ends[1])),
+            "tickvals": style.round_ticks(float(ends[0]), float(ends[1])),
             "tickformat": "~s",
         },
         yaxis={
             "title": {"text": "Tflop/s of a rank"},
             "type": "log",
             "range": np.log10([low, peak * 1.5]),
-            "tickvals": round_ticks(low, peak * 1.5),
+            "tickvals": style.round_ticks(low, peak * 1.5),
         },
     )
 

@@ -6,18 +6,8 @@ from typing import Any
 import numpy as np
 
 from umm.arrays import Bools, Floats, Ints
+from umm.figures import style
 from umm.figures.page import Section, write_page
-from umm.figures.style import (
-    BLUE,
-    DARK_GREY,
-    GREEN,
-    GREY,
-    VERMILLION,
-    Parts,
-    as_figure,
-    drawing,
-    round_ticks,
-)
 from umm.space import Found
 from umm.units import format_bytes, time_unit
 
@@ -26,7 +16,7 @@ COLUMNS, ROWS = 150, 100  # of points that would share a spot of so many across 
 GIB = 2.0**30
 
 
-@as_figure
+@style.as_figure
 def pareto(
     seconds: Floats,
     memory: Floats,
@@ -35,7 +25,7 @@ def pareto(
     front: Ints,
     limit: float | None = None,
     here: tuple[float, float] | None = None,
-) -> Parts:
+) -> style.Parts:
     """Return the points as marks, circles where simulated and small squares where bounds; with the front.
 
     Args:
@@ -50,13 +40,13 @@ def pareto(
     shown = _apart(seconds, memory)
     fits = np.full(len(seconds), True) if limit is None else memory <= limit
     data = [
-        _marks(seconds, memory, shown[exact[shown] & fits[shown]], "simulated", BLUE, "circle"),
-        _marks(seconds, memory, shown[~exact[shown] & fits[shown]], "lower bound", DARK_GREY, "square"),
+        _marks(seconds, memory, shown[exact[shown] & fits[shown]], "simulated", style.BLUE, "circle"),
+        _marks(seconds, memory, shown[~exact[shown] & fits[shown]], "lower bound", style.DARK_GREY, "square"),
     ]
     data[0]["marker"]["size"] = 7
     data[1]["opacity"] = 0.35
     if limit is not None and not fits[shown].all():
-        over = _marks(seconds, memory, shown[~fits[shown]], "over the budget", GREY, "x")
+        over = _marks(seconds, memory, shown[~fits[shown]], "over the budget", style.GREY, "x")
         short = [
             f"{format_bytes(nbytes - limit)} too much" for nbytes in memory[shown[~fits[shown]]].tolist()
         ]
@@ -69,21 +59,21 @@ def pareto(
                 "y": seconds[front],
                 "customdata": front,
                 "mode": "lines+markers",
-                "line": {"shape": "hv", "color": GREEN, "width": 2},
+                "line": {"shape": "hv", "color": style.GREEN, "width": 2},
                 "marker": {"symbol": "diamond", "size": 8},
                 "name": "front",
                 "hovertemplate": _HOVER,
             }
         )
     if here is not None:
-        marker = {"symbol": "circle-open", "size": 18, "color": VERMILLION, "line": {"width": 3}}
+        marker = {"symbol": "circle-open", "size": 18, "color": style.VERMILLION, "line": {"width": 3}}
         second, nbyte = (np.array([x], dtype=np.float64) for x in here)
-        data.append(_marks(second, nbyte, np.array([0]), "this point", VERMILLION, "circle-open"))
+        data.append(_marks(second, nbyte, np.array([0]), "this point", style.VERMILLION, "circle-open"))
         del data[-1]["customdata"]  # it is taken already
         data[-1] |= {"type": "scatter", "marker": marker}
     for trace in data:
         trace["y"] = np.round(trace["y"] * per_second, 6)
-    return drawing(
+    return style.drawing(
         data,
         "Time against memory",
         height=460,
@@ -98,7 +88,7 @@ def _ticks(data: list[dict[str, Any]]) -> list[float]:
     """Return numbers that are easy to read between the fastest and the slowest mark."""
     drawn_ = [trace["y"] for trace in data if len(trace["y"])]
     return (
-        round_ticks(min(float(y.min()) for y in drawn_), max(float(y.max()) for y in drawn_))
+        style.round_ticks(min(float(y.min()) for y in drawn_), max(float(y.max()) for y in drawn_))
         if drawn_
         else []
     )

@@ -7,17 +7,7 @@ from numpy.typing import NDArray
 
 from umm.comparison import Comparison
 from umm.errors import InputError
-from umm.figures.style import (
-    BLACK,
-    BLUE,
-    GREY,
-    KIND_COLOURS,
-    KIND_SYMBOLS,
-    Parts,
-    as_figure,
-    drawing,
-    round_ticks,
-)
+from umm.figures import style
 from umm.units import time_unit
 
 if TYPE_CHECKING:
@@ -26,8 +16,8 @@ if TYPE_CHECKING:
 BAND = 0.2
 
 
-@as_figure
-def agreement(comparison: Comparison) -> Parts:
+@style.as_figure
+def agreement(comparison: Comparison) -> style.Parts:
     """Return the predicted over the measured time of every action, on logarithmic axes.
 
     Raises:
@@ -52,10 +42,10 @@ def agreement(comparison: Comparison) -> Parts:
                 "customdata": np.stack((rows.index, rows["rank"]), axis=1),
                 "mode": "markers",
                 "marker": {
-                    "color": KIND_COLOURS[str(kind)],
-                    "symbol": KIND_SYMBOLS[str(kind)],
+                    "color": style.KIND_COLOURS[str(kind)],
+                    "symbol": style.KIND_SYMBOLS[str(kind)],
                     "size": 7,
-                    "line": {"width": 0.5, "color": BLACK},
+                    "line": {"width": 0.5, "color": style.BLACK},
                 },
                 "hovertemplate": f"{kind}, action %{{customdata[0]}} of rank %{{customdata[1]}}<br>"
                 f"measured %{{x:.4g}} {unit}, predicted %{{y:.4g}} {unit}<extra></extra>",
@@ -63,8 +53,8 @@ def agreement(comparison: Comparison) -> Parts:
             }
         )
     error = f"{100 * comparison.makespan_error:+.1f} %"
-    axis = {"type": "log", "tickvals": round_ticks(*ends.tolist())}
-    return drawing(
+    axis = {"type": "log", "tickvals": style.round_ticks(*ends.tolist())}
+    return style.drawing(
         data,
         f"Predicted against measured, per action (makespan {error})",
         height=620,
@@ -80,20 +70,20 @@ def band(ends: NDArray[np.float64]) -> list[dict[str, Any]]:
         "x": [*ends, *ends[::-1]],
         "y": [*(ends * (1 - BAND)), *(ends[::-1] * (1 + BAND))],
         "fill": "toself",
-        "fillcolor": GREY,
+        "fillcolor": style.GREY,
         "opacity": 0.5,
         "line": {"width": 0},
         "mode": "lines",
         "hoverinfo": "skip",
         "name": f"within ±{100 * BAND:.0f} %",
     }
-    line = {"color": BLACK, "width": 1, "dash": "dash"}
+    line = {"color": style.BLACK, "width": 1, "dash": "dash"}
     equal = {"type": "scatter", "x": ends, "y": ends, "mode": "lines", "line": line, "hoverinfo": "skip"}
     return [around, equal | {"name": "y = x"}]
 
 
-@as_figure
-def makespans(pairs: "pd.DataFrame") -> Parts:
+@style.as_figure
+def makespans(pairs: "pd.DataFrame") -> style.Parts:
     """Return a mark for each run.
 
     Args:
@@ -108,13 +98,13 @@ def makespans(pairs: "pd.DataFrame") -> Parts:
         "y": pairs["predicted_s"].to_numpy() * per_second,
         "text": pairs["label"].tolist(),
         "mode": "markers",
-        "marker": {"color": BLUE, "size": 7, "line": {"width": 0.5, "color": BLACK}},
+        "marker": {"color": style.BLUE, "size": 7, "line": {"width": 0.5, "color": style.BLACK}},
         "hovertemplate": f"%{{text}}<br>measured %{{x:.4g}} {unit}, "
         f"predicted %{{y:.4g}} {unit}<extra></extra>",
         "name": "runs",
     }
-    axis = {"type": "log", "tickvals": round_ticks(*ends.tolist())}
-    return drawing(
+    axis = {"type": "log", "tickvals": style.round_ticks(*ends.tolist())}
+    return style.drawing(
         [*band(ends), marks],
         "Predicted against measured, per run",
         height=560,

@@ -7,21 +7,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from umm.arrays import Floats
+from umm.figures import style
 from umm.figures.page import Section, write_page
-from umm.figures.style import (
-    BLUE,
-    GREEN,
-    ORANGE,
-    PURPLE,
-    SKY,
-    VERMILLION,
-    YELLOW,
-    Parts,
-    as_figure,
-    drawing,
-    round_ticks,
-    styled,
-)
 from umm.space.scaling import Scaling
 from umm.units import time_unit
 
@@ -31,7 +18,7 @@ if TYPE_CHECKING:
     from umm.space.what_if.decision_map import DecisionMap
     from umm.space.what_if.sensitivity import Sensitivity
 
-COLOURS = (BLUE, ORANGE, GREEN, SKY, VERMILLION, PURPLE, YELLOW)
+COLOURS = (style.BLUE, style.ORANGE, style.GREEN, style.SKY, style.VERMILLION, style.PURPLE, style.YELLOW)
 PATTERNS = ("", "/", "\\", "x", "-", "|", "+", ".")
 
 
@@ -61,7 +48,7 @@ def decision_figure(decisions: "DecisionMap") -> "go.Figure":
             hovertemplate="m=%{x}<br>%{customdata[0]:.3g} to %{customdata[1]:.3g}<br>%{customdata[2]}",
         )
     title = f"Best layouts of A, B, C and stationary matrix on {decisions.machine}"
-    styled(figure, title, 480, barmode="overlay", bargap=0.04)
+    style.styled(figure, title, 480, barmode="overlay", bargap=0.04)
     figure.update_xaxes(
         title="m", type="category", categoryorder="array",
         categoryarray=[str(m) for m in dict.fromkeys(x.m for x in decisions.stretches)],
@@ -71,21 +58,23 @@ def decision_figure(decisions: "DecisionMap") -> "go.Figure":
         figure.update_yaxes(title=title)
         return figure
     ends = min(x.start for x in decisions.stretches), max(x.stop for x in decisions.stretches)
-    figure.update_yaxes(title=title, type="log", tickvals=round_ticks(*ends))
+    figure.update_yaxes(title=title, type="log", tickvals=style.round_ticks(*ends))
     return figure
 
 
 LOOKS = tuple(
     zip(
-        (VERMILLION, BLUE, GREEN, ORANGE, PURPLE, SKY),
+        (style.VERMILLION, style.BLUE, style.GREEN, style.ORANGE, style.PURPLE, style.SKY),
         ("solid", "dash", "dot", "dashdot", "longdash", "longdashdot"),
         strict=True,
     )
 )
 
 
-@as_figure
-def turned(what: str, factors: Sequence[float], words: Sequence[str], times: Mapping[str, Floats]) -> Parts:
+@style.as_figure
+def turned(
+    what: str, factors: Sequence[float], words: Sequence[str], times: Mapping[str, Floats]
+) -> style.Parts:
     """Return a line for each point over the factors.
 
     Args:
@@ -113,7 +102,7 @@ def turned(what: str, factors: Sequence[float], words: Sequence[str], times: Map
         for i, (name, seconds) in enumerate(times.items())
     ]
     ticks = [f"{factor:g}" for factor in factors]
-    return drawing(
+    return style.drawing(
         data,
         f"Makespan when {what} changes",
         height=460,
@@ -136,8 +125,8 @@ def sensitivity_figure(answer: "Sensitivity") -> "go.Figure":
     labels = [f"{move.what}<br>{move.now}" for move in moves]
     figure = go.Figure()
     for name, colour, pattern, seconds in (
-        ("half", ORANGE, "/", [move.half_s for move in moves]),
-        ("twice as much, or all of it", BLUE, "", [move.most_s for move in moves]),
+        ("half", style.ORANGE, "/", [move.half_s for move in moves]),
+        ("twice as much, or all of it", style.BLUE, "", [move.most_s for move in moves]),
     ):
         figure.add_bar(
             name=name,
@@ -148,7 +137,7 @@ def sensitivity_figure(answer: "Sensitivity") -> "go.Figure":
             hovertemplate="%{y}: %{x:+.1f} %<extra>" + name + "</extra>",
         )
     height = 160 + 44 * len(moves)
-    styled(figure, "How much each number of the machine moves the time", height, barmode="group")
+    style.styled(figure, "How much each number of the machine moves the time", height, barmode="group")
     figure.update_xaxes(title="change of the makespan (%)", zeroline=True)
     return figure
 
@@ -176,7 +165,7 @@ def write_map(decisions: "DecisionMap", path: str | Path) -> None:
     write_page(path, f"Best by m and {decisions.over} on {decisions.machine}", [section])
 
 
-def scaling_parts(scaling: Scaling) -> Parts:
+def scaling_parts(scaling: Scaling) -> style.Parts:
     """Return makespan, and makespan at the first row's efficiency, over the number of ranks."""
     ranks = [row.ranks for row in scaling.rows]
     unit, per_second = time_unit(max(row.makespan_s for row in scaling.rows))
@@ -184,11 +173,11 @@ def scaling_parts(scaling: Scaling) -> Parts:
     ideal = [row.makespan_s * scaling.efficiency(row) * per_second for row in scaling.rows]
     taken = [row.makespan_s * per_second for row in scaling.rows]
     data = [
-        _line(ranks, taken, "makespan", BLUE, "circle"),
-        _line(ranks, ideal, f"at the efficiency of {first.ranks} ranks", GREEN, "diamond")
+        _line(ranks, taken, "makespan", style.BLUE, "circle"),
+        _line(ranks, ideal, f"at the efficiency of {first.ranks} ranks", style.GREEN, "diamond")
         | {"line": {"dash": "dot"}},
     ]
-    return drawing(
+    return style.drawing(
         data,
         "Time over ranks",
         height=380,
@@ -201,22 +190,24 @@ def scaling_parts(scaling: Scaling) -> Parts:
         yaxis={
             "title": {"text": f"makespan ({unit})"},
             "type": "log",
-            "tickvals": round_ticks(min(taken), max(taken)),
+            "tickvals": style.round_ticks(min(taken), max(taken)),
         },
     )
 
 
-def efficiency_parts(scaling: Scaling) -> Parts:
+def efficiency_parts(scaling: Scaling) -> style.Parts:
     """Return efficiency and device time over the number of ranks."""
     ranks = [row.ranks for row in scaling.rows]
     paid = [
         scaling.device_seconds(row) / scaling.device_seconds(scaling.rows[0]) * 100 for row in scaling.rows
     ]
     data = [
-        _line(ranks, [100 * scaling.efficiency(row) for row in scaling.rows], "efficiency", BLUE, "circle"),
-        _line(ranks, paid, "device time", VERMILLION, "square"),
+        _line(
+            ranks, [100 * scaling.efficiency(row) for row in scaling.rows], "efficiency", style.BLUE, "circle"
+        ),
+        _line(ranks, paid, "device time", style.VERMILLION, "square"),
     ]
-    return drawing(
+    return style.drawing(
         data,
         "Efficiency and device time",
         height=380,
@@ -230,8 +221,8 @@ def efficiency_parts(scaling: Scaling) -> Parts:
     )
 
 
-scaling_figure = as_figure(scaling_parts)  # return a figure of `scaling_parts`
-efficiency_figure = as_figure(efficiency_parts)  # return a figure of `efficiency_parts`
+scaling_figure = style.as_figure(scaling_parts)  # return a figure of `scaling_parts`
+efficiency_figure = style.as_figure(efficiency_parts)  # return a figure of `efficiency_parts`
 
 
 def _line(x: list[int], y: list[float], name: str, colour: str, symbol: str) -> dict[str, Any]:

@@ -6,16 +6,7 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any, ClassVar, Literal
 
-from umm.dtypes import (
-    accumulated_in,
-    canonical,
-    check_product,
-    expanded,
-    factors,
-    itemsize,
-    product_dtype,
-    product_type,
-)
+from umm import dtypes
 from umm.errors import ProblemError, expect
 from umm.layouts.layout import Layout
 from umm.layouts.text import brief, scaled_form
@@ -77,17 +68,17 @@ class Problem:
                     f"{name} = {size!r} is not a matrix dimension; it must be a whole number ≥ 1"
                 )
         for name in ("dtype", "c_dtype"):
-            object.__setattr__(self, name, canonical(getattr(self, name)))
-        itemsize(self.dtype)
+            object.__setattr__(self, name, dtypes.canonical(getattr(self, name)))
+        dtypes.itemsize(self.dtype)
         if max(self.flop, *(self.shape(x)[0] * self.shape(x)[1] for x in MATRICES)) >= LARGEST:
             raise ProblemError(
                 f"m, n, k = {self.m}, {self.n}, {self.k} is too large to count with; "
                 "2mnk and the elements of each matrix must stay below 2^60"
             )
         if not self.c_dtype:
-            object.__setattr__(self, "c_dtype", product_type(self.dtype))
-        itemsize(self.c_dtype, owner="C")
-        check_product(self.dtype, self.c_dtype)
+            object.__setattr__(self, "c_dtype", dtypes.product_type(self.dtype))
+        dtypes.itemsize(self.c_dtype, owner="C")
+        dtypes.check_product(self.dtype, self.c_dtype)
         given = read_given(self.given)
         for name in "abc":
             works = "a text such as col@2, or a Layout"
@@ -161,7 +152,7 @@ class Problem:
 
     def itemsize(self, matrix: str) -> int:
         """Return the bytes of one element of matrix A, B or C."""
-        return itemsize(self.c_dtype if matrix == "C" else self.dtype)
+        return dtypes.itemsize(self.c_dtype if matrix == "C" else self.dtype)
 
     @property
     def p(self) -> int:
@@ -211,8 +202,8 @@ class Problem:
         _ = self.p  # which says so if there are no layouts yet
         a, b, c = self.outside
         return (
-            Tensor("A", a, factors(self.dtype)[0], "input"),
-            Tensor("B", b, factors(self.dtype)[1], "input", expanded(self.dtype)),
+            Tensor("A", a, dtypes.factors(self.dtype)[0], "input"),
+            Tensor("B", b, dtypes.factors(self.dtype)[1], "input", dtypes.expanded(self.dtype)),
             Tensor("C", c, self.c_dtype, "output"),
         )
 
@@ -233,7 +224,7 @@ class Problem:
             return None
         letters = {a.name: "a", b.name: "b", c.name: "c"}
         given = {letters[name]: text for name, text in outline.given.items()}
-        dtype = product_dtype(a.dtype, b.dtype, b.stored)
+        dtype = dtypes.product_dtype(a.dtype, b.dtype, b.stored)
         return cls(m=a.rows, n=b.cols, k=a.cols, dtype=dtype, c_dtype=c.dtype, given=given)
 
     @property
@@ -246,9 +237,9 @@ class Problem:
     def shapes(self) -> tuple[Shape, Shape, Shape]:
         """A, B and C before they are laid out."""
         a, b, c = (
-            Shape(x, *self.shape(x), dtype, role, stored=expanded(self.dtype) if x == "B" else "")
+            Shape(x, *self.shape(x), dtype, role, stored=dtypes.expanded(self.dtype) if x == "B" else "")
             for x, role, dtype in zip(
-                MATRICES, self._ROLES, (*factors(self.dtype), self.c_dtype), strict=True
+                MATRICES, self._ROLES, (*dtypes.factors(self.dtype), self.c_dtype), strict=True
             )
         )
         return a, b, c
@@ -286,7 +277,7 @@ class Problem:
     def to_dict(self) -> dict[str, Any]:
         """Return the sizes, type and layouts as plain values; C's type where a file has to say it."""
         values = {key: getattr(self, key) for key in ("m", "n", "k", "dtype", "a", "b", "c")}
-        if self.c_dtype != accumulated_in(self.dtype):
+        if self.c_dtype != dtypes.accumulated_in(self.dtype):
             values["c_dtype"] = self.c_dtype
         return values | ({"given": self.given} if self.given else {})
 

@@ -17,17 +17,8 @@ from typing import Any, cast
 import numpy as np
 
 from umm.algorithms.algorithm import Algorithm, Formula, Mesh, Names, Native
-from umm.algorithms.cosma.splits import (
-    DIMENSIONS,
-    MOST_PARTS,
-    Split,
-    Strategy,
-    nearest_cube,
-    parts_of,
-    ranks_of,
-    read_strategy,
-    strategy,
-)
+from umm.algorithms.cosma import splits
+from umm.algorithms.cosma.splits import MOST_PARTS
 from umm.algorithms.writing import SUM, cut_again, gathered, laid, scatter_sum
 from umm.arrays import Ints
 from umm.interval import Interval
@@ -47,23 +38,23 @@ Place = dict[str, int]
 def mesh(ranks: int, steps: str, **options: Any) -> Mesh | None:
     """Parts of m, n and k over ranks: of the steps if given, else for square matrices."""
     if not steps:
-        return nearest_cube((1, 1, 1), ranks)
-    given = read_strategy(steps)
-    return tuple(parts_of(given, "p").values()) if ranks_of(given) == ranks else None
+        return splits.nearest_cube((1, 1, 1), ranks)
+    given = splits.read_strategy(steps)
+    return tuple(splits.parts_of(given, "p").values()) if splits.ranks_of(given) == ranks else None
 
 
-def steps_of(problem: Problem, steps: str, memory: float) -> Strategy | None:
+def steps_of(problem: Problem, steps: str, memory: float) -> splits.Strategy | None:
     """Return the steps for a problem: those given, or COSMA's choice; None if memory does not suffice."""
     if steps:
-        return read_strategy(steps)
-    return strategy((problem.m, problem.n, problem.k), problem.p, memory)
+        return splits.read_strategy(steps)
+    return splits.strategy((problem.m, problem.n, problem.k), problem.p, memory)
 
 
 def refuses(problem: Problem, machine: Machine, steps: str, memory: float, **options: Any) -> str | None:
     """Too little memory, or too many parts in time."""
     if steps and memory:
         return f"steps {steps} need the memory they need; leave out memory or steps"
-    if steps and prod(parts_of(read_strategy(steps), "s").values()) > MOST_PARTS:
+    if steps and prod(splits.parts_of(splits.read_strategy(steps), "s").values()) > MOST_PARTS:
         return f"steps {steps} make more than {MOST_PARTS} parts in time; choose fewer"
     if steps_of(problem, steps, memory) is not None:
         return None
@@ -80,17 +71,17 @@ def refuses(problem: Problem, machine: Machine, steps: str, memory: float, **opt
 class Grid:
     """Where the ranks of a strategy stand, and how the matrices lie over them."""
 
-    steps: Strategy  # the strategy
+    steps: splits.Strategy  # the strategy
 
     @cached_property
     def over(self) -> dict[str, int]:
         """Parts of each dimension over ranks."""
-        return parts_of(self.steps, "p")
+        return splits.parts_of(self.steps, "p")
 
     @cached_property
     def times(self) -> dict[str, int]:
         """Parts of each dimension in time."""
-        return parts_of(self.steps, "s")
+        return splits.parts_of(self.steps, "s")
 
     @cached_property
     def ranks(self) -> Ints:
@@ -98,14 +89,16 @@ class Grid:
         # Each parallel step is one digit of the rank number, the first the most significant. The transpose
         # puts the digits of one dimension side by side, and the reshape joins them.
         parallel = [step for step in self.steps if step.kind == "p"]
-        ranks = np.arange(ranks_of(self.steps), dtype=np.int64).reshape([step.parts for step in parallel])
-        order = [i for x in DIMENSIONS for i, step in enumerate(parallel) if step.dimension == x]
+        ranks = np.arange(splits.ranks_of(self.steps), dtype=np.int64).reshape(
+            [step.parts for step in parallel]
+        )
+        order = [i for x in splits.DIMENSIONS for i, step in enumerate(parallel) if step.dimension == x]
         return ranks.transpose(order).reshape(list(self.over.values()))
 
     @property
     def places(self) -> Iterable[Place]:
         """Every place of the grid."""
-        return (dict(zip(DIMENSIONS, place, strict=True)) for place in np.ndindex(*self.over.values()))
+        return (dict(zip(splits.DIMENSIONS, place, strict=True)) for place in np.ndindex(*self.over.values()))
 
     def rank(self, place: Place) -> int:
         """Return the rank at a place."""
@@ -126,7 +119,7 @@ class Grid:
         axis = matrix == "A"  # A is shared by columns, B and C by rows
         cuts[cols if axis else rows].append(over[shared])
         order = [rows, cols, shared] if axis else [rows, shared, cols]
-        owners = self.ranks.transpose([DIMENSIONS.index(x) for x in order])
+        owners = self.ranks.transpose([splits.DIMENSIONS.index(x) for x in order])
         grid = (over[rows], over[cols] * over[shared]) if axis else (over[rows] * over[shared], over[cols])
         row_edges, col_edges = cut_again(shape[0], *cuts[rows]), cut_again(shape[1], *cuts[cols])
         return laid(shape, row_edges, col_edges, owners.reshape(grid))
@@ -147,9 +140,9 @@ class Grid:
 
     def moments(self) -> Iterable[tuple[tuple[int, ...], dict[str, int]]]:
         """Yield every part in time: its number in each sequential step, and that in each dimension."""
-        sequential: list[Split] = [step for step in self.steps if step.kind == "s"]
+        sequential: list[splits.Split] = [step for step in self.steps if step.kind == "s"]
         for numbers in product(*(range(step.parts) for step in sequential)):
-            part = dict.fromkeys(DIMENSIONS, 0)
+            part = dict.fromkeys(splits.DIMENSIONS, 0)
             for step, number in zip(sequential, numbers, strict=True):
                 # Mixed radix: each further step in a dimension cuts the parts of those before it.
                 part[step.dimension] = part[step.dimension] * step.parts + number
@@ -309,7 +302,7 @@ class _Run:
 
 def piped(problem: Problem) -> list[dict[str, Any]]:
     """Return its own steps with overlap, and the same after some in time along k."""
-    plain = strategy((problem.m, problem.n, problem.k), problem.p, 0.0)
+    plain = splits.strategy((problem.m, problem.n, problem.k), problem.p, 0.0)
     if plain is None:
         return []
     # A strategy without limits has no parts in time, so nothing to overlap from part to part. Cuts along k

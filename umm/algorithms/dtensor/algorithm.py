@@ -15,17 +15,7 @@ from typing import NamedTuple, cast
 import numpy as np
 
 from umm.algorithms.algorithm import Algorithm, Names, Native, read_mesh
-from umm.algorithms.dtensor.choice import (
-    PARTIAL,
-    REPLICATE,
-    SHARD_0,
-    SHARD_1,
-    SHARDS,
-    Mesh,
-    Placements,
-    chosen_way,
-    steps,
-)
+from umm.algorithms.dtensor import choice
 from umm.algorithms.writing import near_or_by_level
 from umm.arrays import Ints
 from umm.interval import Interval
@@ -52,11 +42,11 @@ class DeviceMesh(NamedTuple):
 
     ranks: Ints  # the rank at each place
 
-    def box(self, shape: tuple[int, int], placements: Placements, rank: int) -> Box:
+    def box(self, shape: tuple[int, int], placements: choice.Placements, rank: int) -> Box:
         """Return a rank's rows and columns of a matrix in placements; all of them for a Partial one."""
         (at,) = np.argwhere(self.ranks == rank).tolist()
         sides = []
-        for size, shard in zip(shape, SHARDS, strict=True):
+        for size, shard in zip(shape, choice.SHARDS, strict=True):
             spans = whole(size)
             for place, parts, placement in zip(at, self.ranks.shape, placements, strict=True):
                 # Mesh axes apply from left to right: a second Shard of a dimension cuts the chunk of the
@@ -65,7 +55,7 @@ class DeviceMesh(NamedTuple):
             sides.append(Interval(*spans[0]) if spans else Interval(0, 0))
         return sides[0], sides[1]
 
-    def boxes(self, shape: tuple[int, int], placements: Placements) -> dict[int, Box]:
+    def boxes(self, shape: tuple[int, int], placements: choice.Placements) -> dict[int, Box]:
         """Return the same for every rank."""
         return {rank: self.box(shape, placements, rank) for rank in range(self.ranks.size)}
 
@@ -76,17 +66,17 @@ class DeviceMesh(NamedTuple):
         )
         return lines
 
-    def placed(self, placements: Placements, like: Layout) -> Layout:
+    def placed(self, placements: choice.Placements, like: Layout) -> Layout:
         """Return the layout that placements mean for a matrix of the shape of another."""
         return Layout.from_dtensor(self.ranks, placements, like.shape)
 
-    def placements(self, layout: Layout) -> Placements | None:
+    def placements(self, layout: Layout) -> choice.Placements | None:
         """Return a layout's placements on this mesh; None if DTensor has no name for it."""
         return next((x for x in self.all_placements() if layout == self.placed(x, layout)), None)
 
-    def all_placements(self) -> list[Placements]:
+    def all_placements(self) -> list[choice.Placements]:
         """Return all that a matrix can be on this mesh, Replicate first."""
-        return list(product((REPLICATE, SHARD_0, SHARD_1), repeat=self.ranks.ndim))
+        return list(product((choice.REPLICATE, choice.SHARD_0, choice.SHARD_1), repeat=self.ranks.ndim))
 
     def nearest(self, layout: Layout) -> Layout:
         """Return a layout as it is if DTensor has a name for it, else the nearest.
@@ -107,12 +97,12 @@ class DeviceMesh(NamedTuple):
             everyone = len(np.unique(layout.owners)) == layout.ranks  # has a tile, if only an empty one
             return layout if everyone else self.placed(name, layout)
         if layout.replicas == layout.ranks:
-            return self.placed((REPLICATE,) * self.ranks.ndim, layout)
+            return self.placed((choice.REPLICATE,) * self.ranks.ndim, layout)
         # A target with more replicas would cost memory that the caller's layout does not take.
         able = [
             x
             for x in self.all_placements()
-            if prod(n for n, name in zip(self.ranks.shape, x, strict=True) if name == REPLICATE)
+            if prod(n for n, name in zip(self.ranks.shape, x, strict=True) if name == choice.REPLICATE)
             <= layout.replicas
         ]
         # max keeps the first of equals, and Shard(0) is listed before Shard(1).
@@ -177,8 +167,8 @@ def write(build: Builder, names: Names, placements: str, mesh: str) -> None:
     # DTensor decides by the inputs alone; the placement wanted for C plays no part in the choice.
     now = [device.placements(build.layout(name)) or () for name in names]
     shapes = problem.shape("A"), problem.shape("B")
-    assumed = Mesh.of(build.machine, device.ranks.shape)
-    way = chosen_way(shapes, problem.itemsize("A"), now[0], now[1], assumed)
+    assumed = choice.Mesh.of(build.machine, device.ranks.shape)
+    way = choice.chosen_way(shapes, problem.itemsize("A"), now[0], now[1], assumed)
     ranks = range(build.ranks)
     a, b = (
         _redistributed(build, device, name, {rank: _own(build, name, rank) for rank in ranks}, at, to)
@@ -218,8 +208,8 @@ def _redistributed(
     mesh: DeviceMesh,
     name: str,
     pieces: Held,
-    now: Placements,
-    then: Placements,
+    now: choice.Placements,
+    then: choice.Placements,
     tiles: Held | None = None,
 ) -> Held:
     """Write the collectives from one placement to another; return each rank's new piece."""
@@ -227,22 +217,22 @@ def _redistributed(
     # may use where they fit; None uses pools alone.
     shape, current = build.layout(name).shape, list(now)
     slots = cycle((name, (name, "then")))  # what a step writes is not where it reads
-    for axis, before, after in steps(now, then):
+    for axis, before, after in choice.steps(now, then):
         had = mesh.boxes(shape, tuple(current))
         current[axis] = after
         boxes = mesh.boxes(shape, tuple(current))
-        if before == REPLICATE:
+        if before == choice.REPLICATE:
             # Replicate to Shard is a view of what the rank has: nothing moves.
             pieces = {rank: piece.cut(*boxes[rank]) for rank, piece in pieces.items()}
             continue
-        if before == PARTIAL and after == REPLICATE:
+        if before == choice.PARTIAL and after == choice.REPLICATE:
             targets = pieces  # summed where it is
         else:
             slot = next(slots)
             targets = {rank: _room(build, name, rank, boxes[rank], slot, tiles or {}) for rank in pieces}
         step = _Step(build, pieces, targets, had, boxes)
         for group in mesh.groups(axis):
-            COLLECTIVES[before == PARTIAL, after == REPLICATE](step, group)
+            COLLECTIVES[before == choice.PARTIAL, after == choice.REPLICATE](step, group)
         pieces = targets
     return pieces
 

@@ -7,16 +7,8 @@ from typing import Any
 from rich.console import Console
 from rich.text import Text
 
-from umm.cli.printed.assignments import (
-    assignments_record,
-    bring_in_words,
-    budget,
-    more_record,
-    print_assignments,
-    print_more_memory,
-    print_starts,
-    proof,
-)
+from umm.cli.printed import assignments
+from umm.cli.printed.assignments import budget
 from umm.cli.printed.output import print_fitting
 from umm.machines.settings import split_settings
 from umm.plans.multiply.options import known
@@ -32,7 +24,7 @@ NUMBERS = ("#", "memory", "makespan", "range", "move", "peak", "gap")
 def found_record(result: Found) -> dict[str, Any]:
     """Return the best points with their proof as plain values; ended early, without ranges and front."""
     if not result.space.is_multiply:
-        return assignments_record(result)
+        return assignments.assignments_record(result)
     counts = {name: getattr(result, name) for name in ("priced", "distinct", "pruned", "simulated", "proven")}
     record = {
         "problem": result.points.to_dict(),
@@ -48,7 +40,7 @@ def found_record(result: Found) -> dict[str, Any]:
         "top": [result.record(x) | {"ties_with_first": x in tied} for x in result.top],
         "frontier": [result.record(x) | {"knee": x == result.knee} for x in result.frontier],
         "more_memory": None if result.more is None else result.record(result.more),
-        "more_memory_steps": more_record(result),
+        "more_memory_steps": assignments.more_record(result),
         "assumed_latencies": None if result.starts is None else result.starts.to_dict(),
     }
 
@@ -67,7 +59,7 @@ def print_front(console: Console, result: Found) -> None:
     """Print the front of time against memory with its knee, ties, and the numbers of points."""
     # Of several statements the best assignments of layouts are printed, fastest first.
     if not result.space.is_multiply:
-        print_assignments(console, result)
+        assignments.print_assignments(console, result)
         return
     _print_asked(console, result)
     places = {x: ("*" if x == result.knee else "") + str(n) for n, x in enumerate(result.frontier, 1)}
@@ -80,7 +72,7 @@ def print_front(console: Console, result: Found) -> None:
 def print_ranking(console: Console, result: Found) -> None:
     """Print the best points, fastest first, ties, and the numbers of points."""
     if not result.space.is_multiply:
-        print_assignments(console, result)
+        assignments.print_assignments(console, result)
         return
     _print_asked(console, result)
     places = [str(n) for n in range(1, len(result.top) + 1)]
@@ -94,11 +86,11 @@ def _print_asked(console: Console, result: Found) -> None:
 
 def _print_sure(console: Console, result: Found, rows: Sequence[Choice]) -> None:
     """Print ties among some rows, the gains of more memory, and the proof."""
-    counts = proof(result)  # before points with more memory are simulated too
+    counts = assignments.proof(result)  # before points with more memory are simulated too
     if result.proven and result.whole:
         console.print(ties(result.sure, rows))
-        print_more_memory(console, result)
-        print_starts(console, result)
+        assignments.print_more_memory(console, result)
+        assignments.print_starts(console, result)
     console.print(Text(counts, style="bold"))
 
 
@@ -111,7 +103,7 @@ def _print_table(
     lines = [[number, *row] for number, row in zip(("#", *places), cells, strict=True)]
     print_fitting(console, lines, NUMBERS, styles)
     if result.bringing(rows[0]) is not None:
-        console.print(bring_in_words(result))
+        console.print(assignments.bring_in_words(result))
 
 
 def cells_of(result: Found, rows: Sequence[Choice]) -> list[list[str]]:

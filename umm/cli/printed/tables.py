@@ -5,15 +5,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from rich.text import Text
 
+from umm.cli.printed import report
 from umm.cli.printed.output import print_fitting
-from umm.cli.printed.report import (
-    facts,
-    moved_in_words,
-    parts_in_words,
-    predicted_record,
-    print_reasons,
-    problem_record,
-)
 from umm.machines import Machine
 from umm.plans.collectives.closed_forms import bandwidth, bus_factor, closed_form
 from umm.plans.collectives.program import Collective
@@ -36,8 +29,8 @@ def layers_record(
     layers: "Steady", machine: Machine, ends: tuple[float, float] | None = None
 ) -> dict[str, Any]:
     """Return the keys of ``simulate``: figures of all layers, the bottleneck of a few."""
-    record = problem_record(layers.trace.schedule)
-    predicted = predicted_record(layers.trace) | layers.to_dict()
+    record = report.problem_record(layers.trace.schedule)
+    predicted = report.predicted_record(layers.trace) | layers.to_dict()
     predicted["fraction_of_peak"] = _fraction(layers)
     predicted["makespan_range_s"] = None if ends is None else list(ends)
     predicted["simulated_actions"] = predicted.pop("actions")
@@ -52,7 +45,7 @@ def print_layers(
     reasons: str = "",
 ) -> None:
     """Print the time of all layers and of one in the middle, where it goes, and the memory of all."""
-    schedule, table = layers.trace.schedule, facts()
+    schedule, table = layers.trace.schedule, report.facts()
     peak, room = _fraction(layers), device_share(machine, schedule.ranks)
     where = f"{counted(schedule.ranks, 'rank')} on {schedule.machine}"
     many = f"{len(layers.kinds)} kinds" if layers.kinds else schedule.program.name
@@ -63,7 +56,7 @@ def print_layers(
     of_peak = "" if math.isnan(peak) else f", {100 * peak:.1f} % of peak in useful flop (MFU)"
     within = "" if ends is None else f" ({range_in_words(layers.makespan_s, ends)})"
     table.add_row("all", format_seconds(layers.makespan_s) + within + of_peak + trained)
-    for part in parts_in_words(layers.breakdown, layers.makespan_s):
+    for part in report.parts_in_words(layers.breakdown, layers.makespan_s):
         table.add_row("", part)
     for name, kind in layers.kinds.items():
         seconds = f"{format_seconds(kind.makespan_s)}, {format_seconds(kind.layer_s)} a layer"
@@ -84,7 +77,7 @@ def print_layers(
     of_few = "" if layers.depths[-1] == layers.layers else f" (in the {layers.depths[-1]} layers simulated)"
     if lost := lost_in_words(layers.trace):
         table.add_row("off peak", lost + of_few)
-    table.add_row("moved", moved_in_words(layers.moved))
+    table.add_row("moved", report.moved_in_words(layers.moved))
     rest = {"all else": layers.memory_bytes - sum(layers.held.values())}
     parts = ", ".join(f"{what} {format_bytes(x)}" for what, x in {**layers.held, **rest}.items() if x > 0)
     memory = f"{format_bytes(layers.memory_bytes)} on the fullest rank" + (
@@ -102,7 +95,7 @@ def print_layers(
         table.add_row("", "without an optimizer's states; --optimizer adam for Adam in mixed precision")
     table.add_row("verdict", Text(f"{layers.trace.verdict.removesuffix('.')}{of_few}.", style="bold"))
     console.print(table)
-    print_reasons(console, reasons)
+    report.print_reasons(console, reasons)
 
 
 def _simulated(layers: "Steady") -> str:

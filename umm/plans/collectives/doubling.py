@@ -6,27 +6,16 @@ import numpy as np
 
 from umm.arrays import Bools, Ints
 from umm.machines import Machine
-from umm.plans.collectives.way import (
-    Gather,
-    Own,
-    Rooms,
-    Scatter,
-    Sums,
-    Way,
-    columns,
-    each_copied,
-    in_parts,
-    one_collective,
-)
+from umm.plans.collectives import way
 from umm.schedules.table.buffers import Slice, Slices, united
 from umm.schedules.table.details import PUT
 
 
-@one_collective
-def all_gather(x: Gather) -> None:
+@way.one_collective
+def all_gather(x: way.Gather) -> None:
     """Partners at distances 1, 2, 4, … give each other all they have."""
     ranks, into = x.ranks, x.into
-    each_copied(x, x.given, Own(into))
+    way.each_copied(x, x.given, way.Own(into))
     rank_at, distance = np.array(ranks, dtype=np.int64), 1
     while distance < len(ranks):
         place, other = (index.reshape(-1) for index in np.indices((len(ranks), distance)))
@@ -37,10 +26,10 @@ def all_gather(x: Gather) -> None:
             rank_at[place // distance * distance + other],
             rank_at[place ^ distance],
         )
-        sources, targets = columns(into, rank, origin), columns(into, partner, origin)
+        sources, targets = way.columns(into, rank, origin), way.columns(into, partner, origin)
         # The first round reads the piece where it is given and does not wait for the local copy.
         if distance == 1:
-            sources = columns(x.given, rank)
+            sources = way.columns(x.given, rank)
         # Without joining, a round would have d messages where the algorithm has one, and pay d latencies.
         sources, targets = _in_one(place, sources, targets)
         kinds = np.full(len(sources), PUT)
@@ -82,11 +71,11 @@ def _follow(slices: Slices, by: int) -> Bools:
     return follows
 
 
-@one_collective
-def reduce_scatter(x: Scatter) -> None:
+@way.one_collective
+def reduce_scatter(x: way.Scatter) -> None:
     """Partners at distances …, 4, 2, 1 add to each other the sums so far for the other's half of owners."""
     ranks, given, into = x.ranks, x.given, x.into
-    sums, room_of = Sums(x), x.room or Rooms(x)
+    sums, room_of = way.Sums(x), x.room or way.Rooms(x)
 
     def so_far(rank: int, owner: int) -> Slice:
         return sums.so_far(given(rank, owner), room_of(rank, owner))
@@ -138,14 +127,14 @@ def refuses(machine: Machine, ranks: Sequence[int], total: int) -> str | None:
     return f"{p} ranks are not a power of two; choose {below} or {2 * below}"
 
 
-WAY = Way(
+WAY = way.Way(
     "halving-doubling",
     "Partners at distances 1, 2, 4, …; a power of two of ranks.",
     "Thakur, Rabenseifner and Gropp (2005)",
     {
         "all-gather": all_gather,
         "reduce-scatter": reduce_scatter,
-        "all-reduce": in_parts(reduce_scatter, all_gather),
+        "all-reduce": way.in_parts(reduce_scatter, all_gather),
     },
     refuses,
 )

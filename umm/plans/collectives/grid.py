@@ -5,21 +5,8 @@ from dataclasses import replace
 from typing import NamedTuple
 
 from umm.machines import Machine
-from umm.plans.collectives import ring
+from umm.plans.collectives import ring, way
 from umm.plans.collectives.rings import lines_of
-from umm.plans.collectives.way import (
-    Exchange,
-    Gather,
-    Manner,
-    Own,
-    Pieces,
-    Rooms,
-    Scatter,
-    Way,
-    in_parts,
-    one_collective,
-    parted,
-)
 from umm.schedules.table.buffers import Slice
 
 
@@ -39,43 +26,43 @@ class Turn(NamedTuple):
         """The ranks of the line."""
         return list(self.origins)
 
-    def ports(self, manner: Manner) -> Manner:
+    def ports(self, manner: way.Manner) -> way.Manner:
         """Return how bytes go along this axis, on two lanes of its own."""
         return replace(manner, port=2 * self.axis)
 
-    def of(self, pieces: Pieces, rank: int, holder: int) -> Slice:
+    def of(self, pieces: way.Pieces, rank: int, holder: int) -> Slice:
         """Return at a rank the part of the piece that another of the line has."""
-        return parted(pieces(rank, self.origins[holder]), self.part, self.parts)
+        return way.parted(pieces(rank, self.origins[holder]), self.part, self.parts)
 
 
-@one_collective
-def all_gather(x: Gather) -> None:
+@way.one_collective
+def all_gather(x: way.Gather) -> None:
     """Along one axis after another; each axis is the first for a part of every piece."""
     for turn in turns(x.build.machine, x.ranks, x.build.ranks):
         _gather_line(x, turn)
 
 
-def _gather_line(x: Gather, turn: Turn) -> None:
+def _gather_line(x: way.Gather, turn: Turn) -> None:
     def here(rank: int) -> Slice:
-        return parted(x.given(rank), turn.part, turn.parts) if turn.first else turn.of(x.into, rank, rank)
+        return way.parted(x.given(rank), turn.part, turn.parts) if turn.first else turn.of(x.into, rank, rank)
 
     def there(rank: int, holder: int) -> Slice:
         return turn.of(x.into, rank, holder)
 
     # A line of the grid is a ring collective; only what counts as a rank's piece differs by stage.
-    ring.all_gather(Exchange(x.build, turn.line, here, there, manner=turn.ports(x.manner)))
+    ring.all_gather(way.Exchange(x.build, turn.line, here, there, manner=turn.ports(x.manner)))
 
 
-@one_collective
-def reduce_scatter(x: Scatter) -> None:
+@way.one_collective
+def reduce_scatter(x: way.Scatter) -> None:
     """The way of an all-gather back."""
-    kept = Rooms(x)
+    kept = way.Rooms(x)
     # A reduce-scatter is the all-gather run backwards, so the last axis of each part comes first.
     for turn in reversed(list(turns(x.build.machine, x.ranks, x.build.ranks))):
         _reduce_line(x, turn, kept)
 
 
-def _reduce_line(x: Scatter, turn: Turn, kept: Pieces) -> None:
+def _reduce_line(x: way.Scatter, turn: Turn, kept: way.Pieces) -> None:
     def here(rank: int, holder: int) -> Slice:
         return turn.of(x.given if turn.last else kept, rank, holder)
 
@@ -83,7 +70,7 @@ def _reduce_line(x: Scatter, turn: Turn, kept: Pieces) -> None:
         return turn.of(kept, rank, holder)
 
     ports = turn.ports(x.manner)
-    ring.reduce_scatter(Exchange(x.build, turn.line, here, Own(there), there, x.zeroed, ports))
+    ring.reduce_scatter(way.Exchange(x.build, turn.line, here, way.Own(there), there, x.zeroed, ports))
 
 
 def turns(machine: Machine, ranks: Sequence[int], total: int) -> Iterator[Turn]:
@@ -116,14 +103,14 @@ def refuses(machine: Machine, ranks: Sequence[int], total: int) -> str | None:
     return None
 
 
-WAY = Way(
+WAY = way.Way(
     "grid",
     "Along all axes of a mesh or torus at once.",
     "How to Scale Your Model, part 3: the bandwidth of all axes adds up",
     {
         "all-gather": all_gather,
         "reduce-scatter": reduce_scatter,
-        "all-reduce": in_parts(reduce_scatter, all_gather),
+        "all-reduce": way.in_parts(reduce_scatter, all_gather),
     },
     refuses,
 )

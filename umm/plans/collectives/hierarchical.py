@@ -13,43 +13,17 @@ import numpy as np
 
 from umm.arrays import Bools, Ints
 from umm.machines import Machine
-from umm.plans.collectives import direct, ring
+from umm.plans.collectives import direct, ring, way
 from umm.plans.collectives.rings import Journey, tiers_of
-from umm.plans.collectives.way import (
-    OWN,
-    PLAIN,
-    AllReduce,
-    Broadcast,
-    Exchange,
-    Gather,
-    Held,
-    Manner,
-    Own,
-    Piece,
-    Pieces,
-    Reduce,
-    Rooms,
-    Scatter,
-    Sums,
-    Way,
-    by_steps,
-    columns,
-    copied,
-    each_copied,
-    in_parts,
-    one_collective,
-    parted,
-    sum_places,
-)
 from umm.schedules.table.buffers import Slice, Slices
 from umm.schedules.table.details import ACCUMULATE, GET
 from umm.schedules.writer.builder import Builder, How
 
-CARD = PLAIN.card
+CARD = way.PLAIN.card
 TO_ROOT = "to root"  # lane of sums of the root's own share, for which those of other shares need not wait
 WAVES = 8  # groups of nodes whose shares go into one message each inside a node, see `all_reduce_in_waves`
 MANY = 5  # nodes from which on messages are so small that what their start takes has to be hidden
-OF_MANY = Manner(lane="near", apart=True, flights=3, rounds=2)
+OF_MANY = way.Manner(lane="near", apart=True, flights=3, rounds=2)
 """How bytes go over more than :data:`WAVES`: two lanes for each partner in the node, three for the card."""
 IN_WAVES = replace(OF_MANY, rounds=0)
 """The same where messages are fewer: one lane for each partner, so that one wave is there before the next."""
@@ -104,7 +78,7 @@ class Nodes:
         # Step 0 pairs a rank with itself; the pattern is that of the raveled indices in `inside`.
         return np.tile(np.repeat(np.arange(places) > 0, places), count * count)
 
-    def hows(self, manner: Manner, other: Ints, step: Ints) -> tuple[list[How], Ints]:
+    def hows(self, manner: way.Manner, other: Ints, step: Ints) -> tuple[list[How], Ints]:
         """Return how messages inside nodes go, and which of these each does, by nodes and places further."""
         rounds = [manner.of_round(x) for x in range(max(manner.rounds, 1))]
         hows = [each.to(x) for each in rounds for x in range(len(self.across))]
@@ -112,39 +86,39 @@ class Nodes:
 
     def part(self, piece: Slice, rank: int) -> Slice:
         """Return the share of a slice that belongs to a rank's place."""
-        return parted(piece, self.place[rank], len(self.across))
+        return way.parted(piece, self.place[rank], len(self.across))
 
 
-@one_collective
-def all_gather(x: Gather) -> None:
+@way.one_collective
+def all_gather(x: way.Gather) -> None:
     """Between nodes among ranks of one place; each shares its pieces inside its node."""
     nodes, piece, into = Nodes(x.build, x.ranks), x.given, x.into
-    each_copied(x, piece, Own(into))
+    way.each_copied(x, piece, way.Own(into))
     # Cards first: they are the slow tier, and what arrives by them is what the links inside pass on.
     direct.exchange(x.build, nodes.across, direct.OfFirst(piece), into, x.manner.across)
     others, steps, takers, holders, origins = (each[nodes.apart] for each in nodes.inside(own_last=False))
     # A rank's own piece is read where it is given, so that the pass inside need not wait for the local copy.
     first = holders == origins
-    given = columns(into, holders, origins).replaced(first, columns(piece, holders[first]))
+    given = way.columns(into, holders, origins).replaced(first, way.columns(piece, holders[first]))
     hows, how = nodes.hows(x.manner, others, steps)
-    x.build.transfers(np.full(len(how), GET), given, columns(into, takers, origins), hows, how)
+    x.build.transfers(np.full(len(how), GET), given, way.columns(into, takers, origins), hows, how)
 
 
-@one_collective
-def reduce_scatter(x: Scatter) -> None:
+@way.one_collective
+def reduce_scatter(x: way.Scatter) -> None:
     """Inside each node a rank sums for all owners of its place; then between nodes."""
-    nodes, kept = Nodes(x.build, x.ranks), Rooms(x)
+    nodes, kept = Nodes(x.build, x.ranks), way.Rooms(x)
     others, steps, givers, holders, owners = nodes.inside(own_last=True)
     # The mirror image of the all-gather: the fast tier shrinks the sums before they cross the cards.
     begins = ~nodes.apart  # a rank's own part is there before others add to it
     hows, how = nodes.hows(x.manner, others, steps)
     kinds = np.where(begins & (not x.zeroed), GET, ACCUMULATE)
-    source, sums = columns(x.given, givers, owners), columns(kept, holders, owners)
+    source, sums = way.columns(x.given, givers, owners), way.columns(kept, holders, owners)
     # In place, a rank's own part is the sum already; a copy onto itself would be a wasted action.
     needed = ~(begins & source.same(sums))
     how[begins] = len(hows)
     x.build.transfers(
-        kinds[needed], source.taken(needed), sums.taken(needed), [*hows, How(lane=OWN)], how[needed]
+        kinds[needed], source.taken(needed), sums.taken(needed), [*hows, How(lane=way.OWN)], how[needed]
     )
     direct.add_all(x.build, nodes.across, kept, x.into, x.manner.across)
 
@@ -160,7 +134,7 @@ class _Rooted:
         at_once: Whether all count as one node.
     """
 
-    def __init__(self, x: Exchange[Any, Any], at_root: Slice, at_once: bool) -> None:
+    def __init__(self, x: way.Exchange[Any, Any], at_root: Slice, at_once: bool) -> None:
         self.nodes, self.root = Nodes(x.build, x.ranks, at_once), at_root.rank
         home = self.nodes.nodes[self.nodes.node[self.root]]
         self.others = [rank for rank in home if rank != self.root]
@@ -181,9 +155,9 @@ class _Rooted:
 
     def share(self, piece: Slice, owner: int, chunk: int) -> Slice:
         """Return a chunk of the share of a rank's place."""
-        return parted(self.nodes.part(piece, owner), chunk, self.chunks)
+        return way.parted(self.nodes.part(piece, owner), chunk, self.chunks)
 
-    def shares(self, piece: Piece, chunk: int) -> Pieces:
+    def shares(self, piece: way.Piece, chunk: int) -> way.Pieces:
         """Return that of another rank's place, at each rank."""
         return lambda rank, owner: self.share(piece(rank), owner, chunk)
 
@@ -191,7 +165,7 @@ class _Rooted:
         """Return the part of a chunk of the root's share that another rank of home deals with."""
         # The other ranks already receive shares of their own; the root's share goes out in equal splits, so
         # that the root sends each byte once inside its node.
-        return parted(self.share(piece, self.root, chunk), self.others.index(rank), len(self.others))
+        return way.parted(self.share(piece, self.root, chunk), self.others.index(rank), len(self.others))
 
     def hops(self, chunk: int) -> Iterator[tuple[int, int, Callable[[Slice], Slice], How]]:
         """Yield the hops of a chunk between nodes, from home on: both ends, the part of a slice, and how."""
@@ -203,23 +177,23 @@ class _Rooted:
                         lane = f"{self._across.lane}.{trail.way}.{chunk % 2}"
 
                         def part(piece: Slice, start: int = start, trail: Journey = trail) -> Slice:
-                            return parted(self.share(piece, start, chunk), trail.part, trail.parts)
+                            return way.parted(self.share(piece, start, chunk), trail.part, trail.parts)
 
                         ends = trail.ranks[hop : hop + 2]
                         yield ends[0], ends[1], part, replace(self._across, lane=lane, apart=False).how
 
 
-@one_collective
-def broadcast(x: Broadcast) -> None:
+@way.one_collective
+def broadcast(x: way.Broadcast) -> None:
     """In chunks: a share to every rank of home, from there from node to node, and all shares inside nodes."""
     broadcast_in_chunks(x)
 
 
-def broadcast_in_chunks(x: Broadcast, at_once: bool = False) -> None:
+def broadcast_in_chunks(x: way.Broadcast, at_once: bool = False) -> None:
     """Write a broadcast, all ranks as one node if ``at_once``."""
     build, source, root, goes = x.build, x.given, x.given.rank, _Rooted(x, x.given, at_once)
-    copied(build, source, x.into(root))
-    piece_of = Held({rank: source if rank == root else x.into(rank) for rank in x.ranks})
+    way.copied(build, source, x.into(root))
+    piece_of = way.Held({rank: source if rank == root else x.into(rank) for rank in x.ranks})
     for chunk in range(goes.chunks):
         for rank in goes.others:
             for part in (goes.share(source, rank, chunk), goes.split(source, rank, chunk)):
@@ -228,28 +202,28 @@ def broadcast_in_chunks(x: Broadcast, at_once: bool = False) -> None:
             build.put(part_of(piece_of(giver)), part_of(piece_of(taker)), **how)
         if goes.away:
             shares = goes.shares(piece_of, chunk)
-            direct.exchange(build, goes.away, direct.OfFirst(Own(shares)), shares, x.manner)
+            direct.exchange(build, goes.away, direct.OfFirst(way.Own(shares)), shares, x.manner)
         for rank, holder in permutations(goes.others, 2):
             for cut in (goes.share, goes.split):
                 source_part, target = (cut(piece_of(each), holder, chunk) for each in (holder, rank))
                 build.get(source_part, target, **goes.how(rank, holder))
 
 
-@one_collective
-def reduce(x: Reduce) -> None:
+@way.one_collective
+def reduce(x: way.Reduce) -> None:
     """The way of a broadcast back: ranks of a node sum a share each, nodes add theirs, all go to the root."""
     reduce_in_chunks(x)
 
 
-def reduce_in_chunks(x: Reduce, at_once: bool = False) -> None:
+def reduce_in_chunks(x: way.Reduce, at_once: bool = False) -> None:
     """Write a reduce, all ranks as one node if ``at_once``."""
-    build, given, into, kept, sums = x.build, x.given, x.into, sum_places(x), Sums(x)
+    build, given, into, kept, sums = x.build, x.given, x.into, way.sum_places(x), way.Sums(x)
     goes, root = _Rooted(x, into, at_once), into.rank
     to_root = replace(x.manner, lane=TO_ROOT).how
     for chunk in range(goes.chunks):
         for node in goes.away:
-            theirs, sum_at = goes.shares(given, chunk), Own(goes.shares(kept, chunk))
-            direct.reduce_scatter(Exchange(build, node, theirs, sum_at, None, x.zeroed, x.manner))
+            theirs, sum_at = goes.shares(given, chunk), way.Own(goes.shares(kept, chunk))
+            direct.reduce_scatter(way.Exchange(build, node, theirs, sum_at, None, x.zeroed, x.manner))
         at_root = sums.begun(goes.share(given(root), root, chunk), goes.share(into, root, chunk))
         for owner in goes.others:
             ends = given(owner), kept(owner)
@@ -277,12 +251,12 @@ class _Waves:
         x: An all-reduce in place.
     """
 
-    def __init__(self, x: AllReduce) -> None:
+    def __init__(self, x: way.AllReduce) -> None:
         self.nodes, self._build = Nodes(x.build, x.ranks), x.build
         self.count, self.places = len(self.nodes.nodes), len(self.nodes.across)
         ends = pairwise(self.count * i // WAVES for i in range(WAVES + 1))
         self.waves = [range(*both) for both in ends if both[0] < both[1]]
-        self._whole = Held({rank: x.given(rank) for rank in x.ranks})
+        self._whole = way.Held({rank: x.given(rank) for rank in x.ranks})
         self._wave_of = [number for number, wave in enumerate(self.waves) for _ in wave]
 
     def shares(self, rank: Ints, place: Ints, first: Ints, last: Ints) -> Slices:
@@ -291,13 +265,13 @@ class _Waves:
         parts = self.places * self.count
         return self._whole.columns(rank).parts(place * self.count + first, place * self.count + last, parts)
 
-    def move(self, kind: int, pairs: Iterator[tuple[int, ...]], manner: Manner) -> None:
+    def move(self, kind: int, pairs: Iterator[tuple[int, ...]], manner: way.Manner) -> None:
         """Write the moves between pairs of ranks, as :meth:`inside` and :meth:`between` yield them."""
         rank, owner, place, first, last, step = np.array(list(pairs), dtype=np.int64).reshape(-1, 6).T
         ends = [self.shares(x, place, first, last) for x in (rank, owner)]
         # A sum flows from the rank to the owner, a gather back from the owner to the rank.
         source, into = reversed(ends) if kind == GET else ends
-        by_steps(self._build, kind, source, into, manner, step)
+        way.by_steps(self._build, kind, source, into, manner, step)
 
     def turns(self, number: int, own_first: bool) -> list[range]:
         """Return the waves in the order in which a node deals with them."""
@@ -334,8 +308,8 @@ class _Waves:
                     yield rank, self.nodes.nodes[other][place], place, other, other, step
 
 
-@one_collective
-def all_reduce_in_waves(x: AllReduce) -> None:
+@way.one_collective
+def all_reduce_in_waves(x: way.AllReduce) -> None:
     """Every rank gets the sum in place; a message in a node is for many other nodes."""
     # The shares of the ranks of one place follow each other, node by node, so that what a rank adds up for
     # some nodes is one slice. With n nodes of s ranks a rank has w · (s - 1) + n - 1 messages each way, with
@@ -365,14 +339,14 @@ def refuses(machine: Machine, ranks: Sequence[int], total: int) -> str | None:
 
 
 # No all-to-all here: between nodes every pair has bytes of its own, so relays save no bytes on the cards.
-WAY = Way(
+WAY = way.Way(
     "hierarchical",
     "Inside each node, and between the ranks of one place in every node.",
     "NVIDIA NCCL; How to Scale Your Model, part 3",
     {
         "all-gather": all_gather,
         "reduce-scatter": reduce_scatter,
-        "all-reduce": in_parts(reduce_scatter, all_gather),
+        "all-reduce": way.in_parts(reduce_scatter, all_gather),
         "broadcast": broadcast,
         "reduce": reduce,
     },

@@ -16,19 +16,8 @@ from umm.program.problem import MATRICES, Problem
 from umm.schedules.schedule import Schedule
 from umm.space.budget import DEVICE, limit_of
 from umm.space.choice import Choice
+from umm.space.peers import multiplies
 from umm.space.peers.contender import BEST, MARGIN, Contender, Row, Scheme, Stack, ranged, row_of, systems
-from umm.space.peers.multiplies import (
-    IN_PLACE,
-    PDGEMM,
-    PGEMM,
-    REDISTRIBUTE,
-    anywhere,
-    in_place,
-    pgemm,
-    redistributed,
-    trials_of,
-    tuned,
-)
 from umm.space.peers.table import Around, Peers, Stretch, stretches
 from umm.space.search.search import Report, search
 from umm.space.space import Space
@@ -142,10 +131,10 @@ def _in_order(row: Row, fitting_first: bool) -> tuple[bool, bool, bool, float, b
     name = row.algorithm
     return (
         name != BEST or (fitting_first and not row.fits),
-        name != PDGEMM,
+        name != multiplies.PDGEMM,
         not row.fits,
         row.makespan_s,
-        name != REDISTRIBUTE,
+        name != multiplies.REDISTRIBUTE,
         name,
     )
 
@@ -225,14 +214,14 @@ class OfMultiply:
     @property
     def names(self) -> list[str]:
         """Every algorithm, then the universal one where operands are, and redistributed."""
-        joining = [PGEMM] if self._joins else []
-        return [*self._cheapest_first(), *joining, IN_PLACE, REDISTRIBUTE]
+        joining = [multiplies.PGEMM] if self._joins else []
+        return [*self._cheapest_first(), *joining, multiplies.IN_PLACE, multiplies.REDISTRIBUTE]
 
     def _cheapest_first(self) -> list[str]:
         """Return the names of algorithms, that with the fewest options to try first."""
         able = {x: y for x, y in algorithms().items() if y.compares(self.asked)}
         # Cheapest first, so that a comparison that is ended early has the most rows.
-        trials = {x: len(trials_of(y, self.start, 0)) for x, y in able.items()}
+        trials = {x: len(multiplies.trials_of(y, self.start, 0)) for x, y in able.items()}
         return sorted(trials, key=lambda name: (trials[name], name))
 
     def contenders(self, limit: int, rows: Sequence[Row]) -> Iterator[Contender]:
@@ -242,15 +231,15 @@ class OfMultiply:
             algorithm = algorithms()[name]
             seen = algorithm.sees(self.asked)[1] if self._joins else {}
             report = partial(self._report, name)
-            best = tuned(algorithm, self.start, self._machine, limit, report, seen)
+            best = multiplies.tuned(algorithm, self.start, self._machine, limit, report, seen)
             if best.contender is not None:
                 yield best.contender
             elif best.refusal is not None:
                 self.refused[name] = best.refusal
         if self._joins:
-            yield pgemm()
-        yield in_place(*where, partial(self._report, "in place"))
-        moved = redistributed(*where, partial(self._report, "redistribute"))
+            yield multiplies.pgemm()
+        yield multiplies.in_place(*where, partial(self._report, "in place"))
+        moved = multiplies.redistributed(*where, partial(self._report, "redistribute"))
         if moved is not None:
             yield moved
 
@@ -260,7 +249,9 @@ class OfMultiply:
 
     def free(self) -> Choice | None:
         """Return the best point with free choice of layouts."""
-        return anywhere(self.start, self._machine, self._memory, partial(self._report, "any layouts"))
+        return multiplies.anywhere(
+            self.start, self._machine, self._memory, partial(self._report, "any layouts")
+        )
 
     def stretches(self, rows: list[Row]) -> list[Stretch]:
         """Return the best action at all m around."""

@@ -15,17 +15,9 @@ from umm.program.problem import Problem
 from umm.space.bounds.closed_form import least_seconds
 from umm.space.budget import rank_limit
 from umm.space.choice import Choice
+from umm.space.peers import multiplies
 from umm.space.peers.contender import MARGIN, Contender, Row, Scheme, Stack, Timed, chosen, timed
-from umm.space.peers.multiplies import (
-    BETWEEN_NODES,
-    IN_PLACE,
-    PDGEMM,
-    PGEMM,
-    STAY,
-    Way,
-    redistributed,
-    ways_in_place,
-)
+from umm.space.peers.multiplies import PDGEMM
 from umm.space.search.search import Report
 from umm.space.search.uncertainty import TOLERANCE, Starts, assumed_starts
 from umm.traces.trace import Trace
@@ -98,7 +90,7 @@ class Around:
         self.start, self.machine, self.memory, self.report = start, machine, memory, report
         self.others: list[Contender] = []
         self._stays: dict[int, Timed] = {}
-        self._between: Collection[tuple[str, str]] = BETWEEN_NODES
+        self._between: Collection[tuple[str, str]] = multiplies.BETWEEN_NODES
         self._rivals: set[tuple[str, str]] = set()
         self._known: dict[tuple[int, int], Timed] = {}
 
@@ -111,7 +103,7 @@ class Around:
         self.preferred = chosen(here, self.start).in_words(self.start)
         self.others = [x.contender for x in here[1:]]
         self._known = {(id(x.contender), m): x for x in here}
-        if isinstance(stay := here[0].contender, Way) and stay.name == IN_PLACE:
+        if isinstance(stay := here[0].contender, multiplies.Way) and stay.name == multiplies.IN_PLACE:
             self._stays[m] = here[0]
             self._rivals.add(_pair(stay))
         try:
@@ -120,7 +112,7 @@ class Around:
                 start = replace(self.start, m=end)
                 moved = self._moved(start) if self._is_open(end) else None
                 self.others += [moved] if moved else []
-            self._between = [x for x in BETWEEN_NODES if x in self._rivals]
+            self._between = [x for x in multiplies.BETWEEN_NODES if x in self._rivals]
             looked_at = [here, *(self._timed(x) for x in (max(1, m // MAX_STRETCH), m * MAX_STRETCH))]
             self.others = [x for x in self.others if any(_rivals(x, timed) for timed in looked_at)]
             return stretches(m, self.way_at)
@@ -151,7 +143,7 @@ class Around:
         if m not in self._stays:
             start = replace(self.start, m=m)
             report = partial(self.report, f"where the verdict changes, m = {m}: in place")
-            costs = ways_in_place(start, self.machine, self.memory, report, self._between)
+            costs = multiplies.ways_in_place(start, self.machine, self.memory, report, self._between)
             most = RIVAL * costs[0][0][1]
             self._rivals |= {_pair(way) for (_, seconds), way in costs if seconds <= most}
             stay = costs[0][1]
@@ -160,7 +152,7 @@ class Around:
 
     def _moved(self, start: Problem) -> Contender | None:
         report = partial(self.report, f"where the verdict changes, m = {start.m}: redistribute")
-        return redistributed(start, self.machine, self.memory, report)
+        return multiplies.redistributed(start, self.machine, self.memory, report)
 
     def _is_open(self, m: int) -> bool:
         """Whether something could be worth more than staying in place."""
@@ -169,7 +161,7 @@ class Around:
         return not stay.fits or stay.makespan_s * (1 - MARGIN) > least
 
 
-def _pair(way: Way) -> tuple[str, str]:
+def _pair(way: multiplies.Way) -> tuple[str, str]:
     """Return the stationary matrix and the movement of a way to multiply in place."""
     return str(way.options["stationary"]), str(way.options.get("movement"))
 
@@ -292,7 +284,7 @@ class Peers(Shown):
 
     def _stays(self, row: Row) -> bool:
         """Whether a row leaves operands in place, which a tie is no reason to give up."""
-        return row is self.rows[0] and row.contender.in_words(self.start) == STAY
+        return row is self.rows[0] and row.contender.in_words(self.start) == multiplies.STAY
 
     @property
     def crossover(self) -> Crossover | None:
@@ -317,14 +309,14 @@ class Peers(Shown):
             )
         words = best.contender.in_words(self.start)
         sentence = f"{_sentence(words) if self.size == 'm' else words}: {format_seconds(best.makespan_s)}"
-        stays = first.contender.in_words(self.start) == STAY
+        stays = first.contender.in_words(self.start) == multiplies.STAY
         nearest = min(
             (row for row in self._rivals if row.fits and row is not best),
             key=lambda row: row.makespan_s,
             default=None,
         )
         if stays and best is not first:
-            other = first.algorithm if best.algorithm == PGEMM else "in place"
+            other = first.algorithm if best.algorithm == multiplies.PGEMM else "in place"
             saved = f", {_saved(best, first)} less than {other}"
             sentence += saved if first.fits else f"; {other} does not fit the budget"
         elif stays and nearest is not None:

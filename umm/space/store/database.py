@@ -15,18 +15,9 @@ from umm.files import opened, target_of, whole_file
 from umm.plans.multiply.options import known
 from umm.quoting.spreadsheet import csv_cell, of_csv_cell
 from umm.quoting.terminal import visible
+from umm.space.store import schema
 from umm.space.store.model import model_digest
-from umm.space.store.schema import (
-    Row,
-    added,
-    all_columns,
-    all_stored,
-    columns,
-    config_id,
-    migrate,
-    quoted,
-    stored,
-)
+from umm.space.store.schema import config_id, quoted
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -80,7 +71,7 @@ class Store:
                     f"{self.path} cannot be used as a store; it is damaged: {damage}; "
                     "take an earlier copy, or save what is left with sqlite3's .recover"
                 )
-            migrate(self._connection, self.path)
+            schema.migrate(self._connection, self.path)
         except BaseException as error:
             if hasattr(self, "_connection"):
                 self._connection.close()
@@ -132,7 +123,7 @@ class Store:
                     raise
                 time.sleep(0.1)
 
-    def write(self, rows: Iterable[Row]) -> None:
+    def write(self, rows: Iterable[schema.Row]) -> None:
         """Add runs in one transaction; one that is there already stays, unless it had failed.
 
         Args:
@@ -141,7 +132,7 @@ class Store:
         Raises:
             InputError: for a row with a column that does not exist, or without one that must be there.
         """
-        known = all_columns()
+        known = schema.all_columns()
         names = ", ".join(map(quoted, known))
         values = ", ".join("?" for _ in known)
         # Several sweeps may perform the same point: the first success stays, so readers never see a finished
@@ -199,7 +190,7 @@ class Store:
         if table not in TABLES:
             raise InputError(f"table {table!r} is unknown; choose from {', '.join(TABLES)}")
         # Names cannot be parameters of a query, so only known ones get into its text.
-        _known(equal, columns() if table == "runs" else all_columns())
+        _known(equal, schema.columns() if table == "runs" else schema.all_columns())
         where = " AND ".join(f"{quoted(name)} = ?" for name in equal) or "1"
         query = (
             f"SELECT * FROM {table} WHERE {where} "
@@ -220,7 +211,7 @@ class Store:
                 self._cast(frame, option.name, "boolean" if values.isin((0, 1)).all() else float)
                 if len(values) == len(frame):
                     self._cast(frame, option.name, bool)
-        for name, kind in added().items():
+        for name, kind in schema.added().items():
             # A column of nulls alone would be of objects, which do not sort or plot as numbers.
             if kind == "REAL":
                 self._cast(frame, name, float)
@@ -244,7 +235,7 @@ class Store:
         rows = frame.astype(object).where(pd.notna(frame), None).to_dict("records")
         named = ({str(name): value for name, value in row.items()} for row in rows)
         # The key is hashed anew: a file edited by hand cannot stand for another run.
-        self.write(row | {"config_id": config_id(stored(row))} for row in named)
+        self.write(row | {"config_id": config_id(schema.stored(row))} for row in named)
 
     def export(self, path: str | Path, table: str = "runs") -> None:
         """Write runs to a file: CSV, or Parquet where its name ends in .parquet.
@@ -312,13 +303,13 @@ def _on_texts(change: Callable[[str], str]) -> Callable[[Any], Any]:
     return lambda value: change(value) if isinstance(value, str) else value
 
 
-def _values(rows: Iterable[Row]) -> Iterator[list[Any]]:
+def _values(rows: Iterable[schema.Row]) -> Iterator[list[Any]]:
     """Yield the values of some rows as table ``all_runs`` keeps them."""
-    known = dict.fromkeys((*columns(), *all_columns()))
-    yield from (list(row.values()) for row in all_stored(_with_known(rows, known)))
+    known = dict.fromkeys((*schema.columns(), *schema.all_columns()))
+    yield from (list(row.values()) for row in schema.all_stored(_with_known(rows, known)))
 
 
-def _with_known(rows: Iterable[Row], known: Mapping[str, None]) -> Iterator[Row]:
+def _with_known(rows: Iterable[schema.Row], known: Mapping[str, None]) -> Iterator[schema.Row]:
     """Yield some rows, all of whose columns have to be there."""
     for row in rows:
         if not row.keys() <= known.keys():
