@@ -319,54 +319,36 @@ def attend_dot(o: Array, do: Array, *, at: Place, **parameters: Any) -> Array:
     return product
 
 
-def attend_dq(
-    q: Array, k: Array, v: Array, do: Array, lse: Array, dot: Array, *more: Array, at: Place,
-    **parameters: Any,
-) -> Array:  # fmt: skip
-    """Return the gradient by queries that comes through some keys, added to that through others."""
-    scored, before = _Scored.read(q, k, more, at, parameters)
-    result = before[0].copy() if before else np.zeros_like(q)
-    for cols, keys, _, span, ds in scored.gradients(v, do, lse, dot):
-        result[:, cols] += ds @ k[span, keys]
-    return result
+def _gradient(of: Callable[[_Scored], Array], part: Callable[..., tuple[Any, Array]]) -> Callable[..., Array]:
+    """Return the gradient by an operand that comes through some of the others, added to that through more."""
+
+    def gradient(
+        q: Array, k: Array, v: Array, do: Array, lse: Array, dot: Array, *more: Array, at: Place,
+        **parameters: Any,
+    ) -> Array:  # fmt: skip
+        scored, before = _Scored.read(q, k, more, at, parameters)
+        result = before[0].copy() if before else np.zeros_like(of(scored))
+        for block in scored.gradients(v, do, lse, dot):
+            place, term = part(scored, *block)
+            result[place] += term
+        return result
+
+    return gradient
 
 
-def attend_dk(
-    q: Array, k: Array, v: Array, do: Array, lse: Array, dot: Array, *more: Array, at: Place,
-    **parameters: Any,
-) -> Array:  # fmt: skip
-    """Return the gradient by keys that comes through some queries, added to that through others."""
-    scored, before = _Scored.read(q, k, more, at, parameters)
-    result = before[0].copy() if before else np.zeros_like(k)
-    for cols, keys, _, span, ds in scored.gradients(v, do, lse, dot):
-        result[span, keys] += ds.T @ q[:, cols]
-    return result
-
-
-def attend_dqr(
-    q: Array, k: Array, v: Array, do: Array, lse: Array, dot: Array, *more: Array, at: Place,
-    **parameters: Any,
-) -> Array:  # fmt: skip
-    """Return the gradient by the rotary columns of queries, as :func:`attend_dq` does."""
-    scored, before = _Scored.read(q, k, more, at, parameters)
-    turned, shared = scored.rotary
-    result = before[0].copy() if before else np.zeros_like(turned)
-    for _, _, place, span, ds in scored.gradients(v, do, lse, dot):
-        result[:, scored.turned(place)] += ds @ shared[span]
-    return result
-
-
-def attend_dkr(
-    q: Array, k: Array, v: Array, do: Array, lse: Array, dot: Array, *more: Array, at: Place,
-    **parameters: Any,
-) -> Array:  # fmt: skip
-    """Return the gradient by the rotary columns of keys, the sum over all heads."""
-    scored, before = _Scored.read(q, k, more, at, parameters)
-    turned, shared = scored.rotary
-    result = before[0].copy() if before else np.zeros_like(shared)
-    for _, _, place, span, ds in scored.gradients(v, do, lse, dot):
-        result[span] += ds.T @ turned[:, scored.turned(place)]
-    return result
+# By queries, keys and the rotary columns of each, of keys shared by heads: where a block adds which product.
+attend_dq = _gradient(
+    lambda x: x.q, lambda x, cols, keys, _, span, ds: (np.s_[:, cols], ds @ x.k[span, keys])
+)
+attend_dk = _gradient(lambda x: x.k, lambda x, cols, keys, _, span, ds: ((span, keys), ds.T @ x.q[:, cols]))
+attend_dqr = _gradient(
+    lambda x: x.rotary[0],
+    lambda x, _cols, _keys, place, span, ds: (np.s_[:, x.turned(place)], ds @ x.rotary[1][span]),
+)
+attend_dkr = _gradient(
+    lambda x: x.rotary[1],
+    lambda x, _cols, _keys, place, span, ds: (span, ds.T @ x.rotary[0][:, x.turned(place)]),
+)
 
 
 def attend_dv(q: Array, k: Array, do: Array, lse: Array, *more: Array, at: Place, **parameters: Any) -> Array:
