@@ -106,8 +106,7 @@ class Mixture:
         sums, into = dy, dx
         if self.latent:
             sums, into = w.gradient("Yl"), w.gradient("Xl")
-            w.multiply(w.gradient("Wu", "output"), "Yl", dy, "a")
-            w.multiply(sums, dy, "Wu", "b")
+            w.gradients("Wu", "Yl", dy, sums)
         add(Dispatch(self.rows("D", columns, "routed"), sums, self.text, again=True))
         # Of each row's gate the gradient is that of G times the gate (as Megatron weights activations), so
         # nothing reads Z again, and ranks with some columns of an expert need not add it up row by row.
@@ -134,11 +133,9 @@ class Mixture:
         add(Combine(into, "U", self.text))
         add(Combine(w.gradient("P"), "dS", self.text, gates=True))
         w.map(w.gradient("Lg"), "softmax_grad", "P", "dP")
-        w.multiply(w.gradient("Wg", "output"), self.x, "dLg", "a")
-        w.multiply(dx, "dLg", "Wg", "b", beta=float(not self.latent))
+        w.gradients("Wg", self.x, "dLg", dx, beta=float(not self.latent))
         if self.latent:
-            w.multiply(w.gradient("Wd", "output"), self.x, "dXl", "a")
-            w.multiply(dx, "dXl", "Wd", "b", beta=1.0)
+            w.gradients("Wd", self.x, "dXl", dx, beta=1.0)
         if self.shared is not None:
             self.shared.backward(dy, dx)
 

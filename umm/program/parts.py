@@ -37,16 +37,14 @@ class Mlp:
     def backward(self, dy: str, dx: str) -> None:
         """Write the gradients by the weights and by X."""
         w, (w1, w2, h, g) = self.w, self._names
-        w.multiply(w.gradient(w2, "output"), g, dy, "a")
-        w.multiply(w.gradient(g), dy, w2, "b")
+        w.gradients(w2, g, dy)
         if self.bias:
             w.bias_grad("b2", dy)
         w.drop(f"d{g}")
         w.fused_map(w.gradient(h), "gelu_grad", h, f"d{g}")
         if self.bias:
             w.bias_grad("b1", f"d{h}")
-        w.multiply(w.gradient(w1, "output"), self.x, f"d{h}", "a")
-        w.multiply(dx, f"d{h}", w1, "b", beta=float(self.add))
+        w.gradients(w1, self.x, f"d{h}", dx, beta=float(self.add))
 
 
 class GatedMlp:
@@ -87,8 +85,7 @@ class GatedMlp:
     def backward(self, dy: str, dx: str) -> None:
         """Write the gradients by the weights and by X."""
         w, (w1, w2, w3, h1, h3, g) = self.w, map(self._name, ("W1", "W2", "W3", "H1", "H3", "G"))
-        w.multiply(w.gradient(w2, "output"), g, dy, "a")
-        w.multiply(w.gradient(g), dy, w2, "b")
+        w.gradients(w2, g, dy)
         w.drop(f"d{g}")
         w.fused_map(w.gradient(h3), "silu_mul", h1, f"d{g}")
         w.fused_map(w.gradient(h1), "silu_mul_grad", h1, h3, f"d{g}")
@@ -219,8 +216,7 @@ class Attention:
         """Write the gradients by the weights and by X."""
         w = self.w
         result = "Og" if self.gate else "O"
-        w.multiply(w.gradient("Wo", "output"), result, dy, "a")
-        w.multiply(w.gradient(result), dy, "Wo", "b")
+        w.gradients("Wo", result, dy)
         if self.out_bias:
             w.bias_grad("bo", dy)
         if self.gate:
@@ -312,8 +308,7 @@ class Gate:
     def add_to(self, dx: str) -> None:
         """Write the gradient by the weight, and add that by X to dX."""
         w = self.w
-        w.multiply(w.gradient("Wz", "output"), self.x, "dZg", "a")
-        w.multiply(dx, "dZg", "Wz", "b", beta=1.0)
+        w.gradients("Wz", self.x, "dZg", dx, beta=1.0)
 
 
 class LatentAttention:
@@ -435,8 +430,7 @@ class LatentAttention:
         """Write the gradients by the weights and by X."""
         w = self.w
         result = "Og" if self.gate else "O"
-        w.multiply(w.gradient("Wo", "output"), result, dy, "a")
-        w.multiply(w.gradient(result), dy, "Wo", "b")
+        w.gradients("Wo", result, dy)
         if self.gate:
             self.gate.backward()
         written = set[str]()

@@ -195,8 +195,7 @@ def _head(w: Writing, backward: bool, hidden: int, vocab: int) -> None:
     w.multiply(w.tensor("Y", w.tokens, vocab, "inner", "output"), "N", "Wv")
     if backward:
         dy, dx = _gradients(w)
-        w.multiply(w.gradient("Wv", "output"), "N", dy, "a")
-        w.multiply(w.gradient("N"), dy, "Wv", "b")
+        w.gradients("Wv", "N", dy)
         norm.backward("dN", dx)
 
 

@@ -137,8 +137,7 @@ class Recurrence:
     def backward(self, dy: str, dx: str) -> None:
         """Write the gradients by the weights and by X."""
         w, one = self.w, self.sizes
-        w.multiply(w.gradient("Wo", "output"), "Og", dy, "a")
-        w.multiply(w.gradient("Og"), dy, "Wo", "b")
+        w.gradients("Wo", "Og", dy)
         if one.delta:
             w.fused_map(w.gradient("Op"), "silu_mul", "Zg", "dOg")
             w.fused_map(w.gradient("Zg"), "silu_mul_grad", "Zg", "Op", "dOg")
@@ -167,8 +166,7 @@ class Recurrence:
             into = dx if x == self.x else w.gradient(x)
             w.multiply(into, grad, weight, "b", beta=float(number > 0 and x == self.x))
         if one.rank:
-            w.multiply(w.gradient("Wf", "output"), self.x, "dFd", "a")
-            w.multiply(dx, "dFd", "Wf", "b", beta=1.0)
+            w.gradients("Wf", self.x, "dFd", dx, beta=1.0)
 
     def _operands_backward(self) -> None:
         """Write the gradients by the products that queries, keys, values, decays and rates are made of."""
@@ -240,8 +238,7 @@ class Selective:
     def backward(self, dy: str, dx: str) -> None:
         """Write the gradients by the weights and by X."""
         w = self.w
-        w.multiply(w.gradient("Wo", "output"), "Og", dy, "a")
-        w.multiply(w.gradient("Og"), dy, "Wo", "b")
+        w.gradients("Wo", "Og", dy)
         w.fused_map(w.gradient("Op"), "silu_mul", "Zg", "dOg")
         w.fused_map(w.gradient("Zg"), "silu_mul_grad", "Zg", "Op", "dOg")
         w.map(w.inner("dOp.sk", w.shapes["V"].cols), "mul", "dOp", "V")
@@ -253,16 +250,13 @@ class Selective:
         w.fused_map("dV", "add", "dV", "dOt")
         w.map(w.gradient("Ad"), "softplus_grad", "Ad", "dRt")
         w.fused_map(w.gradient("bt", "output"), "col_sum", "dAd")
-        w.multiply(w.gradient("Wf", "output"), "Tr", "dAd", "a")  # a bias passes its gradient on
-        w.multiply(w.gradient("Tr"), "dAd", "Wf", "b")
+        w.gradients("Wf", "Tr", "dAd")  # a bias passes its gradient on
         for name, weight in self.short.items():
-            w.multiply(w.gradient(weight, "output"), "V", f"d{name}", "a")
-            w.multiply("dV", f"d{name}", weight, "b", beta=1.0)
+            w.gradients(weight, "V", f"d{name}", "dV", beta=1.0)
         w.map(w.gradient("V0"), "silu_grad", "V0", "dV")
         for number, name in enumerate(("V0", "Zg")):
             weight = f"W{name[0].lower()}"
-            w.multiply(w.gradient(weight, "output"), self.x, f"d{name}", "a")
-            w.multiply(dx, f"d{name}", weight, "b", beta=float(number > 0))
+            w.gradients(weight, self.x, f"d{name}", dx, beta=float(number > 0))
 
 
 def write_states(w: Writing, sequences: int, values: int, sizes: Sizes) -> str:
@@ -309,8 +303,7 @@ class GatedConvolution:
     def backward(self, dy: str, dx: str) -> None:
         """Write the gradients by the weights and by X."""
         w = self.w
-        w.multiply(w.gradient("Wo", "output"), "Og", dy, "a")
-        w.multiply(w.gradient("Og"), dy, "Wo", "b")
+        w.gradients("Wo", "Og", dy)
         w.map(w.gradient("Cc"), "mul", "dOg", "Cv")
         w.fused_map(w.gradient("Cv"), "mul", "dOg", "Cc")
         by_weights = w.gradient("Wt", "output")
@@ -319,8 +312,7 @@ class GatedConvolution:
         w.fused_map(w.gradient("Vc"), "mul", "dBv", "Bc")
         for number, name in enumerate(("Bc", "Cc", "Vc")):
             weight = f"W{name[0].lower()}"
-            w.multiply(w.gradient(weight, "output"), self.x, f"d{name}", "a")
-            w.multiply(dx, f"d{name}", weight, "b", beta=float(number > 0))
+            w.gradients(weight, self.x, f"d{name}", dx, beta=float(number > 0))
 
 
 class Beside:

@@ -149,6 +149,11 @@ class Writing:
                 more |= {"beside": before.beside or before.out, "besides": cols}
         self.statements.append(Multiply(out, a, b, trans, **more))
 
+    def gradients(self, weight: str, x: str, dy: str, dx: str = "", beta: float = 0.0) -> None:
+        """Add the gradients of x·weight by both factors: that by x into dx, added to if beta is 1."""
+        self.multiply(self.gradient(weight, "output"), x, dy, "a")
+        self.multiply(dx or self.gradient(x), dy, weight, "b", beta=beta)
+
     def map(self, out: str, fn: str, *reads: str, **parameters: Any) -> None:
         """Add a map, a pass over memory; of a decoded token, beside one before it that does the same."""
         made = Map(out, fn, reads, parameters)
