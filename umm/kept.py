@@ -7,7 +7,7 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any, TypeVar, cast
 
-VARIABLE = "UMM_CACHE"
+VARIABLE = "UMM_KEPT"
 """The variable of the environment that names the folder; empty to keep nothing."""
 MAX_ANSWERS = 500
 """Most answers in the folder; beyond it the oldest are deleted."""

@@ -3,8 +3,13 @@
 import os
 import subprocess
 import sys
+from importlib import import_module
 
+import click
 import pytest
+
+from umm import kept
+from umm.cli.main import COMMANDS
 
 SIMULATE = "simulate --machine pvc-12 -m 512 -n 1024 -k 512 --a 2d --b row --c 2d --json"
 CODE = """import atexit, sys; from umm.cli import start
@@ -15,7 +20,7 @@ def answer(folder, command=SIMULATE):
     """Return the output of a command that keeps its answers in a folder, and the modules it imports."""
     ran = subprocess.run(
         [sys.executable, "-c", CODE, *command.split()],
-        capture_output=True, text=True, check=True, timeout=60, env={**os.environ, "UMM_CACHE": str(folder)},
+        capture_output=True, text=True, check=True, timeout=60, env={**os.environ, "UMM_KEPT": str(folder)},
     )  # fmt: skip
     return ran.stdout, set(ran.stderr.split())
 
@@ -57,3 +62,11 @@ def test_a_folder_that_others_may_write_is_left_alone(tmp_path, new):
 def test_a_folder_that_cannot_be_made_costs_nothing_but_time(tmp_path, new):
     (tmp_path / "file").write_text("")
     assert answer(tmp_path / "file" / "kept")[0] == new
+
+
+def test_the_folder_s_variable_sets_no_flag():
+    """As ``UMM_CACHE`` sets ``--cache``, the type of a chain's cache."""
+    commands = [getattr(import_module(x.split(":")[0]), x.split(":")[1]) for x, _ in COMMANDS.values()]
+    flags = [flag for command in commands for flag in command.params if isinstance(flag, click.Option)]
+    assert len(flags) > 100
+    assert kept.VARIABLE not in {flag.envvar for flag in flags}
