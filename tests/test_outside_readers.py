@@ -19,6 +19,7 @@ KERNEL = "files of the kernel's own, /proc and /sys, which end"
 OWN = "what a process of the same job, or the one that started it, says"
 READS = {
     "umm/files.py": "the reader",
+    "umm/kept.py": "answers that it wrote itself, by their digest, in files of the user alone",
     "umm/arrays.py": "an .npz file that the reader has opened",
     "umm/cli/printed/streams.py": "/dev/null in the place of a closed stream",
     "umm/explorer/callbacks.py": "what it has just written itself",

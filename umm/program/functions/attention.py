@@ -319,7 +319,9 @@ def attend_dot(o: Array, do: Array, *, at: Place, **parameters: Any) -> Array:
     return product
 
 
-def _gradient(of: Callable[[_Scored], Array], part: Callable[..., tuple[Any, Array]]) -> Callable[..., Array]:
+def _gradient(
+    operand: Callable[[_Scored], Array], part: Callable[..., tuple[Any, Array]]
+) -> Callable[..., Array]:
     """Return the gradient by an operand that comes through some of the others, added to that through more."""
 
     def gradient(
@@ -327,7 +329,7 @@ def _gradient(of: Callable[[_Scored], Array], part: Callable[..., tuple[Any, Arr
         **parameters: Any,
     ) -> Array:  # fmt: skip
         scored, before = _Scored.read(q, k, more, at, parameters)
-        result = before[0].copy() if before else np.zeros_like(of(scored))
+        result = before[0].copy() if before else np.zeros_like(operand(scored))
         for block in scored.gradients(v, do, lse, dot):
             place, term = part(scored, *block)
             result[place] += term
