@@ -151,6 +151,18 @@ def test_of_many_layers_an_assumed_start_counts_as_often_as_there_are_layers():
     assert low < result.best.makespan_s < high
 
 
+def test_the_assumed_start_of_a_search_is_that_of_its_best_point():
+    """Of two points the first, whose bytes take 3 ns less."""
+    document = {**umm.machine("tpu-v5e-4").document}
+    hop = {"value": "1 us", "source": "order of one hop", "assumed": True}
+    document["fabric"] = {**document["fabric"], "latency": hop}
+    machine = build(document, Path("mine.toml"), "mine")
+    space = umm.Space(m=8, n=64, k=8, dtype="bfloat16", ranks=2, replication=[1], stationary="C")
+    result = umm.search(space, machine, top=2)
+    first, second = (assumed_starts(machine, x.schedule, executor("sim").makespan) for x in result.top)
+    assert result.starts == first != second
+
+
 @pytest.mark.parametrize("name", [x for x in machine_names() if umm.machine(x).choices.get("engines")])
 def test_a_machine_has_corners_with_the_kernels_of_each_engine(name):
     plain = umm.machine(name)
