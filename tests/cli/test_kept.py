@@ -41,7 +41,9 @@ def test_an_answer_is_the_same_the_second_time_and_searches_nothing(tmp_path, ne
 def test_other_layouts_of_a_problem_need_no_second_search(tmp_path):
     other = SIMULATE.replace("--b row", "--b col")
     answer(tmp_path)
+    before = len(list(tmp_path.iterdir()))
     assert answer(tmp_path, other)[0] == answer("", other)[0]
+    assert len(list(tmp_path.iterdir())) == before + 3  # its range, its moves, its place among the points
 
 
 @pytest.mark.parametrize("spoil", [lambda x: b"", lambda x: x[:-9], lambda x: x[:40] + b"." + x[41:]])

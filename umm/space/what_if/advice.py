@@ -69,7 +69,10 @@ def looked_for(
     # Bounding a point looks at all pairs of ranks, and a search bounds every point.
     if space.searched.points().count * schedule.ranks**2 > MOST_PAIRS:
         return left_out
-    key = repr(space), machine.name, machine.sha
+    # The sets in a space's repr have another order in each process.
+    axes = [(x.name, schedule.options[x.name]) for x in known() if not x.searched]
+    sizes = [getattr(schedule.problem, x) for x in (*OF_SPACE, "p")]
+    key = sizes, axes, machine.name, machine.sha
     near = kept("near", key, lambda: _near(space, machine, makespan, progress))
     if near is None:
         return left_out
@@ -112,12 +115,16 @@ def advice_among(choices: Sequence[Choice], now: float, memory: int) -> Advice |
     return Advice(best, 1 - best.makespan_s / now, best.memory_bytes - memory)
 
 
+OF_SPACE = ("m", "n", "k", "dtype", "c_dtype", "given")
+"""The sizes and types of a problem that make a space of its layouts, with its ranks."""
+
+
 def space_around(problem: Problem, options: Mapping[str, Any]) -> Space:
     """Return the space of a problem, with these options where a search does not try them all."""
     # What a search tries is left free; the rest must stay, or the comparison would be with another setup.
     of_search = {x.name for x in known() if x.searched}
     kept = {x.name: options[x.name] for x in known() if x.name not in of_search}
-    sizes = {name: getattr(problem, name) for name in ("m", "n", "k", "dtype", "c_dtype", "given")}
+    sizes = {name: getattr(problem, name) for name in OF_SPACE}
     return Space(**sizes, ranks=problem.p, **kept)
 
 
