@@ -303,12 +303,15 @@ def shown_best(
 
 
 def standing(best_s: float, least_s: float) -> str:
-    """Return where a search stands: the best so far, and how far it can be from the best there is.
+    """Return where a search stands: the best so far, and how far it can be from the best if a bound is known.
 
     >>> standing(2.763e-3, 2.6e-3)
     'searching: best 2.76 ms, at most 5.9 % from the best'
+    >>> standing(2.763e-3, 0.0)
+    'searching: best 2.76 ms'
     """
     from umm.units import format_seconds
 
     gap = max(0.0, 1 - least_s / best_s)
-    return f"searching: best {format_seconds(best_s)}, at most {100 * gap:.1f} % from the best"
+    within = f", at most {100 * gap:.1f} % from the best" if least_s > 0 else ""
+    return f"searching: best {format_seconds(best_s)}{within}"
