@@ -271,7 +271,7 @@ class Passes:
             kinds: Bytes that are gone over, by kind of pass.
 
         >>> passes = Passes(np.array([10.0, 20.0]), {"add": np.array([1e-9, 2e-9])})
-        >>> passes.seconds(2**15, {"add": 100.0})
+        >>> round(passes.seconds(2**15, {"add": 100.0}), 12)
         1.5e-07
         """
         per_byte = self.at(np.log2(max(nbytes, 1.0)))
