@@ -51,14 +51,20 @@ def weighed(points: Floats, differences: Floats, point: Floats, width: float) ->
         point: log2 of the sizes asked for.
         width: Doublings in which a row counts for 1/e^(1/2) of what it says.
     """
-    squares = ((points - point) ** 2).sum(axis=1)
-    nearest = int(squares.argmin())
-    least = float(squares[nearest])
-    if least < 1e-12:
-        return float(np.exp(differences[nearest])), 0.0
+    squares, doublings, measured = _nearest(points, differences, point)
+    if measured is not None:
+        return measured, 0.0
     weights = np.exp(-squares / (2 * width**2))
     mean = float(weights @ differences) / (float(weights.sum()) + LAW_WEIGHT)
-    return float(np.exp(mean)), least**0.5
+    return float(np.exp(mean)), doublings
+
+
+def _nearest(points: Floats, differences: Floats, point: Floats) -> tuple[Floats, float, float | None]:
+    """Return squared doublings to each row, doublings to the nearest, and its factor if it is the point."""
+    squares: Floats = ((points - point) ** 2).sum(axis=1)
+    nearest = int(squares.argmin())
+    least = float(squares[nearest])
+    return squares, least**0.5, float(np.exp(differences[nearest])) if least < 1e-12 else None
 
 
 def _covariance(apart: Floats) -> Floats:
@@ -137,16 +143,14 @@ class Rows:
             begin = max(start, min(split - ROWS_EACH // 2, end - ROWS_EACH))
             rows += range(begin, min(begin + ROWS_EACH, end))
         near, known = shapes[rows], differences[rows]
-        squares = ((near - point) ** 2).sum(axis=1)
-        nearest = int(squares.argmin())
-        least = float(squares[nearest])
-        if least < 1e-12:
-            return float(np.exp(known[nearest])), 0.0
+        _, doublings, measured = _nearest(near, known, point)
+        if measured is not None:
+            return measured, 0.0
         covariance = _covariance(np.abs(near[:, None] - np.vstack([near, point])))
         weights = np.linalg.solve(covariance[:, :-1] + NOISE * np.eye(len(rows)), covariance[:, -1])
         # No factor is beyond those of the rows and the law's 1: bounds of a search rest on the least.
         factor = np.clip(weights @ known, min(0.0, known.min()), max(0.0, known.max()))
-        return float(np.exp(factor)), least**0.5
+        return float(np.exp(factor)), doublings
 
     @property
     def least(self) -> float:
