@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass, replace
 from math import exp
+from typing import NamedTuple
 
 from umm.errors import InfeasibleError, MachineError, ProblemError
 from umm.machines import Machine
@@ -139,8 +140,8 @@ def serve(model: Model, deployment: Deployment, rates: Rates, prefill: Deploymen
         memory["cache"] = min(memory["cache"], room)
     at_once = share * deployment.concurrency
     return Served(
-        one[0], one[1], (fast[0], slow[0]), (fast[1], slow[1]), one[2], one[3], at_once / one[1] / ranks,
-        at_once, memory, one[4],
+        one.ttft, one.tpot, (fast.ttft, slow.ttft), (fast.tpot, slow.tpot), one.decode, one.prompt,
+        at_once / one.tpot / ranks, at_once, memory, one.mixed,
     )  # fmt: skip
 
 
@@ -156,8 +157,7 @@ def table_shares(
         return None
     longer = replace(rates, machine=replace(machine, inside=1 + more), _known={})
     before, after = (_times(model, deployment, x, prefill) for x in (rates, longer))
-    first, further = ((after[i] / before[i] - 1) / more for i in (0, 1))
-    return first, further
+    return (after.ttft / before.ttft - 1) / more, (after.tpot / before.tpot - 1) / more
 
 
 def _varied(rates: Rates, side: int) -> Rates:
@@ -175,10 +175,18 @@ def _varied(rates: Rates, side: int) -> Rates:
     )
 
 
-def _times(
-    model: Model, d: Deployment, rates: Rates, prefill: Deployment | None
-) -> tuple[float, float, float, float, float]:
-    """Return seconds of a first token, a further one, an iteration that decodes, a prompt, both at once."""
+class _Times(NamedTuple):
+    """Seconds of a deployment's tokens and iterations."""
+
+    ttft: float  # to the first token
+    tpot: float  # for each further one
+    decode: float  # of an iteration that decodes alone
+    prompt: float  # of one prompt alone
+    mixed: float  # of an iteration that decodes beside a chunk of prompts; 0 if none does
+
+
+def _times(model: Model, d: Deployment, rates: Rates, prefill: Deployment | None) -> _Times:
+    """Return the seconds of a deployment by its engine's numbers."""
     engine, at_once = rates.engine, running(model, d, rates)
     rows, context = max(1, round(at_once)), d.input + d.output // 2
     decode = iteration(model, Batch(model.hidden, rows, context, 0, 0, d, rates), rows)
@@ -194,12 +202,13 @@ def _times(
     rounds = d.sequences / at_once - 1  # answers that a request without room waits for
     if prefill is None:
         tpot = decode + beside * stalls(at_once / d.output, 1 if engine.together else d.attention_dp)
-        return prompt * waits + tpot + rounds * d.output * tpot, tpot, decode, prompt, mixed
+        return _Times(prompt * waits + tpot + rounds * d.output * tpot, tpot, decode, prompt, mixed)
     total = rates.machine.device_count
     bandwidth, _ = hears(rates.machine, (0, total - 1), total)
     cache = sum(x.cache for x in model.layers) * d.cache_bits / 8 * d.input
     sent = cache / (bandwidth * min(d.tp, prefill.tp))
-    return prompt * waits + sent + decode + rounds * d.output * decode, decode, decode, prompt, mixed
+    ttft = prompt * waits + sent + decode + rounds * d.output * decode
+    return _Times(ttft, decode, decode, prompt, mixed)
 
 
 def running(model: Model, d: Deployment, rates: Rates) -> float:
