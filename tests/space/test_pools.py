@@ -112,15 +112,22 @@ with find_pool("mpi")(None):
 """
 
 
+@contextmanager
+def two_ranks(tmp_path, program):
+    """A running mpiexec of a program on two ranks, and the first line of each."""
+    mpiexec = pytest.importorskip("umm_hw.mpi.job.job").find_mpiexec()
+    script = tmp_path / "script.py"
+    script.write_text(program)
+    command = [mpiexec, "-n", "2", sys.executable, str(script)]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL) as process:
+        yield process, [process.stdout.readline() for _ in range(2)]
+
+
 @pytest.mark.mpi
 def test_ranks_of_mpiexec_that_are_killed_leave_no_segment(tmp_path):
     """Killed while their shared memory has its names still."""
-    mpiexec = pytest.importorskip("umm_hw.mpi.job.job").find_mpiexec()
-    script = tmp_path / "script.py"
-    script.write_text(NAMED)
-    command = [mpiexec, "-n", "2", sys.executable, str(script)]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL) as process:
-        ranks = [int(process.stdout.readline()) for _ in range(2)]
+    with two_ranks(tmp_path, NAMED) as (process, lines):
+        ranks = [int(x) for x in lines]
         named = {Path(x) for rank in ranks for x in segments._mapped_by(str(rank))}
         assert named
         for rank in ranks:
@@ -150,13 +157,8 @@ with find_pool("mpi")(None):
 @pytest.mark.mpi
 def test_ctrl_c_ends_a_rank_that_waits_for_another_while_mpi_starts(tmp_path):
     """It waited for ever where the other was interrupted before it had come to MPI."""
-    mpiexec = pytest.importorskip("umm_hw.mpi.job.job").find_mpiexec()
-    script = tmp_path / "script.py"
-    script.write_text(APART)
-    command = [mpiexec, "-n", "2", sys.executable, str(script)]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL) as process:
-        for _ in range(2):
-            assert process.stdout.readline()
+    with two_ranks(tmp_path, APART) as (process, lines):
+        assert all(lines)
         time.sleep(3)
         process.send_signal(signal.SIGINT)
         try:
