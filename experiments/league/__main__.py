@@ -28,7 +28,7 @@ KINDS = {
     "splits": "experts by tp and by ep",
     "collectives": "nccl-tests' collectives",
 }
-"""Modules of other kernels, and what these are."""
+"""Names of modules, and the kernels that each stands for."""
 
 
 def main() -> int:

@@ -248,7 +248,7 @@ def test_processes_redistribute(before, after, way):
 
 
 def test_of_two_replicas_one_that_is_incomplete_gives_nothing():
-    """A sum that ends in replica 0 alone is brought from it alone, which takes longer than from both."""
+    """A sum that ends in replica 0 alone is moved from it alone, which takes longer than from both."""
     x, y = (Layout.parse(text, (4096, 4096), ranks=8) for text in ("row@2", "row@8"))
     machine = umm.machine("h100-8")
     assert move(x, y, machine, "float32", "reduce").seconds > 1.5 * move(x, y, machine, "float32").seconds

@@ -1,4 +1,4 @@
-"""The page's server: its answers, its refusals, and that no upload brings it down."""
+"""The page's server: its answers, its refusals, and that no upload ends it."""
 
 import base64
 import json

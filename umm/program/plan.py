@@ -68,7 +68,7 @@ class Moves:
 
     source: Regions  # where each slice lies
     into: Regions  # where it goes
-    adds: bool  # whether it is added there to what others bring
+    adds: bool  # whether it is added there to parts from other ranks
     group: Ints  # number of the ranks that exchange alike, for each: a collective is one group
     way: str  # how it goes: `one-sided`, `by level`, `ring`, the name of a library
 

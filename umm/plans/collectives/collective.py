@@ -97,7 +97,7 @@ def able(
     """Return the names of the ways among which the fastest is looked for, if nothing else is asked for.
 
     Where the machine's file says what its vendor's library takes, those are the library, which chooses among
-    its own ways, and for all-reduces the kernels that frameworks bring along. Where no kernel is known, as
+    its own ways, and for all-reduces the kernels that frameworks ship. Where no kernel is known, as
     between nodes, sums are looked for among all ways. So are broadcasts and reduces anywhere, whose library's
     times are known only by what goes round the same rings; without a library everything is.
 

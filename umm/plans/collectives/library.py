@@ -1,4 +1,4 @@
-"""Collectives as the vendor's library of the machine does them, and all-reduces that frameworks bring along.
+"""Collectives as the vendor's library of the machine does them, and all-reduces that frameworks ship.
 
 The library's kernels keep all links of a rank busy from the first bytes to the last: its rings and trees are
 cut into so many chunks that the steps overlap. So the schedule moves each piece once between the ranks that

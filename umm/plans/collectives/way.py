@@ -305,7 +305,7 @@ class Sums:
         return room if room in self._begun else given
 
     def begun(self, given: Slice, room: Slice) -> Slice:
-        """Return the room of a sum, after the rank's own part has been brought there once."""
+        """Return the room of a sum; the rank's own part is copied there once."""
         # Room of zeros gains it, so that what others add need not wait; other room is overwritten with it.
         # A slice is a key: equal slices are the same memory, so the own part is added exactly once.
         if room not in self._begun:

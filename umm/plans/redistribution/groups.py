@@ -98,8 +98,8 @@ def _broadcast(build: Builder, root: int, group: Group, piece: Piece, way: Way) 
 
 
 def _shares(group: Group, pieces: list[Piece]) -> list[Share]:
-    """Shares that the ranks of a group give each other: pieces they have, or will be brought."""
-    # No share is larger than an equal one; ranks are brought what they have too little.
+    """Shares that the ranks of a group give each other: pieces they have, or will receive."""
+    # No share is larger than an equal one; ranks receive the elements that they lack.
     # An all-gather takes as long as its largest share; equal shares are the best there are.
     equal = -(-sum(piece.elements for piece in pieces) // len(group))
     given = dict.fromkeys(group, 0)
