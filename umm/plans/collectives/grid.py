@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import NamedTuple
 
 from umm.machines import Machine
@@ -21,11 +22,6 @@ class Turn(NamedTuple):
     last: bool  # whether each has all pieces then
     axis: int  # number of the axis
 
-    @property
-    def line(self) -> list[int]:
-        """The ranks of the line."""
-        return list(self.origins)
-
     def ports(self, manner: way.Manner) -> way.Manner:
         """Return how bytes go along this axis, on two lanes of its own."""
         return replace(manner, port=2 * self.axis)
@@ -39,18 +35,10 @@ class Turn(NamedTuple):
 def all_gather(x: way.Gather) -> None:
     """Along one axis after another; each axis is the first for a part of every piece."""
     for turn in turns(x.build.machine, x.ranks, x.build.ranks):
-        _gather_line(x, turn)
-
-
-def _gather_line(x: way.Gather, turn: Turn) -> None:
-    def here(rank: int) -> Slice:
-        return way.parted(x.given(rank), turn.part, turn.parts) if turn.first else turn.of(x.into, rank, rank)
-
-    def there(rank: int, holder: int) -> Slice:
-        return turn.of(x.into, rank, holder)
-
-    # A line of the grid is a ring collective; only what counts as a rank's piece differs by stage.
-    ring.all_gather(way.Exchange(x.build, turn.line, here, there, manner=turn.ports(x.manner)))
+        # A line of the grid is a ring collective; only what counts as a rank's piece differs by stage.
+        there = partial(turn.of, x.into)
+        here: way.Piece = way.Cut(x.given, turn.part, turn.parts) if turn.first else way.Own(there)
+        ring.all_gather(way.Exchange(x.build, list(turn.origins), here, there, manner=turn.ports(x.manner)))
 
 
 @way.one_collective
@@ -59,18 +47,9 @@ def reduce_scatter(x: way.Scatter) -> None:
     kept = way.Rooms(x)
     # A reduce-scatter is the all-gather run backwards, so the last axis of each part comes first.
     for turn in reversed(list(turns(x.build.machine, x.ranks, x.build.ranks))):
-        _reduce_line(x, turn, kept)
-
-
-def _reduce_line(x: way.Scatter, turn: Turn, kept: way.Pieces) -> None:
-    def here(rank: int, holder: int) -> Slice:
-        return turn.of(x.given if turn.last else kept, rank, holder)
-
-    def there(rank: int, holder: int) -> Slice:
-        return turn.of(kept, rank, holder)
-
-    ports = turn.ports(x.manner)
-    ring.reduce_scatter(way.Exchange(x.build, turn.line, here, way.Own(there), there, x.zeroed, ports))
+        here, there = partial(turn.of, x.given if turn.last else kept), partial(turn.of, kept)
+        line, ports = list(turn.origins), turn.ports(x.manner)
+        ring.reduce_scatter(way.Exchange(x.build, line, here, way.Own(there), there, x.zeroed, ports))
 
 
 def turns(machine: Machine, ranks: Sequence[int], total: int) -> Iterator[Turn]:

@@ -184,13 +184,11 @@ class _Rooted:
 
 
 @way.one_collective
-def broadcast(x: way.Broadcast) -> None:
-    """In chunks: a share to every rank of home, from there from node to node, and all shares inside nodes."""
-    broadcast_in_chunks(x)
+def broadcast(x: way.Broadcast, at_once: bool = False) -> None:
+    """In chunks: a share to every rank of home, from there from node to node, and all shares inside nodes.
 
-
-def broadcast_in_chunks(x: way.Broadcast, at_once: bool = False) -> None:
-    """Write a broadcast, all ranks as one node if ``at_once``."""
+    All ranks are one node if ``at_once``.
+    """
     build, source, root, goes = x.build, x.given, x.given.rank, _Rooted(x, x.given, at_once)
     way.copied(build, source, x.into(root))
     piece_of = way.Held({rank: source if rank == root else x.into(rank) for rank in x.ranks})
@@ -210,13 +208,8 @@ def broadcast_in_chunks(x: way.Broadcast, at_once: bool = False) -> None:
 
 
 @way.one_collective
-def reduce(x: way.Reduce) -> None:
+def reduce(x: way.Reduce, at_once: bool = False) -> None:
     """The way of a broadcast back: ranks of a node sum a share each, nodes add theirs, all go to the root."""
-    reduce_in_chunks(x)
-
-
-def reduce_in_chunks(x: way.Reduce, at_once: bool = False) -> None:
-    """Write a reduce, all ranks as one node if ``at_once``."""
     build, given, into, kept, sums = x.build, x.given, x.into, way.sum_places(x), way.Sums(x)
     goes, root = _Rooted(x, into, at_once), into.rank
     to_root = replace(x.manner, lane=TO_ROOT).how

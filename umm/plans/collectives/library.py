@@ -14,9 +14,6 @@ from itertools import product
 from math import inf, log2
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-import numpy as np
-
-from umm.arrays import Ints
 from umm.machines import Machine
 from umm.plans.collectives import direct, hierarchical
 from umm.plans.collectives.closed_forms import HALVES, closed_form
@@ -25,6 +22,7 @@ from umm.plans.collectives.way import (
     AllReduce,
     AllToAll,
     Broadcast,
+    Cut,
     Exchange,
     Gather,
     Manner,
@@ -33,15 +31,12 @@ from umm.plans.collectives.way import (
     Reduce,
     Scatter,
     Way,
-    Writer,
-    columns,
     copied,
     in_parts,
-    parted,
     room_for,
 )
 from umm.schedules.table.accesses import ADD, READ, WRITE
-from umm.schedules.table.buffers import Slice, Slices
+from umm.schedules.table.buffers import Slice
 from umm.schedules.writer.builder import KERNEL
 
 if TYPE_CHECKING:
@@ -55,6 +50,7 @@ KERNELS = {
     "two-shot": "Every rank adds up its part of what the others have, then reads the other parts.",
     "multimem": "Every rank lets the switch add up its part and send the sum to all.",
 }
+PHASES = {"all-reduce": 2}  # how often everything goes round: a reduce-scatter and an all-gather
 LEAST_SHARE = 0.9  # of the time in which bytes move, what latencies may take off at most
 CHUNKS = 8  # parts in which what crosses nodes follows itself through a node, where it is large enough
 PIPELINED = 4
@@ -62,30 +58,12 @@ PIPELINED = 4
 BETWEEN = {"all-to-all": ("pairwise",), "all-reduce": ("ring", "tree", "tree-ll")}
 """Ways of collectives between nodes; of others rings."""
 LEAST_BETWEEN = 0.25  # what bounds take for the least charge between nodes, or between the tiers of one
-MOST_PARTS = 512  # parts of all ranks together into which an all-reduce among nodes is cut
 FLAGGED = 2.0
 """Bytes on a link for each byte by the protocol of small sizes, which sends a flag with every 4 bytes.
 
 Source: NVIDIA/nccl, src/include/device.h, ncclLLFifoLine.
 """
 LEAST_CHUNK = 2**17  # bytes of a piece that are not cut again
-
-
-class Cut(NamedTuple):
-    """One of some parts of every piece."""
-
-    pieces: Callable[..., Slice]  # of ranks, or of pairs of them
-    part: int  # its number
-    parts: int  # how many there are
-
-    def __call__(self, *ranks: int) -> Slice:
-        """Return the part of one piece."""
-        return parted(self.pieces(*ranks), self.part, self.parts)
-
-    def columns(self, *ranks: Ints) -> Slices:
-        """Return it of many."""
-        pieces, number = columns(self.pieces, *ranks), np.full(len(ranks[0]), self.part)
-        return pieces.parts(number, number, self.parts)
 
 
 class Choice(NamedTuple):
@@ -158,7 +136,7 @@ def choose(
     start = pace.start_s(p)
     if pace.issue is not None:  # a host that issues it later delays its start
         start = seconds[name] - pace.moved(what, nbytes, p) / pace.rate(p, width, nbytes / p)
-    wait, takes = start - _phases(what) * latency, seconds[name] - start
+    wait, takes = start - PHASES.get(what, 1) * latency, seconds[name] - start
     if way in KERNELS and pace.path != "switch" and wait + LEAST_SHARE * takes < 0.0:
         # One round has one latency. In two rounds it would be as long and need less memory, if they fitted.
         over = width * max(0.0, takes + min(0.0, wait + latency)) / (nbytes * (p - 1))
@@ -219,15 +197,10 @@ def least(machine: Machine, what: str, ranks: Sequence[int], total: int) -> tupl
     if what == "all-reduce":
         paces += machine.library.kernels.values()
     starts = [pace.start.number if pace.hides else pace.start_s(len(ranks)) for pace in paces]
-    waits = [start - _phases(what) * latency for start in starts]
+    waits = [start - PHASES.get(what, 1) * latency for start in starts]
     least_charge = min(charge(pace, what, len(ranks), width) for pace in paces)
     # `_rooted` takes half of the bytes off at most, and all of the wait.
     return (least_charge / 2, min(0.0, *waits)) if what == "reduce" else (least_charge, min(waits))
-
-
-def _phases(what: str) -> int:
-    """Return how often everything goes round: an all-reduce is a reduce-scatter and an all-gather."""
-    return 2 if what == "all-reduce" else 1
 
 
 def _over_tiers(
@@ -245,7 +218,7 @@ def _over_tiers(
     # and the slower decide. The schedule's parts are coarser than the kernel's: the last one, which crosses
     # the faster links alone, is taken off what the slower ones are charged.
     # Source: uxlfoundation/oneCCL, allgatherv_large_sycl_impl.hpp and reduce_scatter_large_sycl_impl.hpp.
-    n, q, phases = len(groups), len(groups[0]), _phases(what)
+    n, q, phases = len(groups), len(groups[0]), PHASES.get(what, 1)
     far, latency = hears(machine, tuple(group[0] for group in groups), total)
     width, near = hears(machine, tuple(groups[0]), total)
     # Each of the n · q ranks owns one share; n − 1 shares come over the far links, and n · (q − 1) pass the
@@ -304,7 +277,7 @@ def _between(
     # protocol of small sizes each level waits for the one before. Cards and the links inside nodes are busy
     # beside each other, and the slower of the two decides.
     between = ways_between(machine)
-    n, q, phases = len(nodes), len(nodes[0]), _phases(what)
+    n, q, phases = len(nodes), len(nodes[0]), PHASES.get(what, 1)
     p, share = n * q, nbytes if what == "all-to-all" else nbytes / q
     card, latency = hears(machine, tuple(node[0] for node in nodes), total)
     inside = _inside(machine, what, nodes[0], total, nbytes, n, paces)
@@ -415,11 +388,6 @@ def _inside(
     return Inside(width, near, moved, by)
 
 
-def all_gather(x: Gather) -> None:
-    """Every rank gets every piece."""
-    gather_bucket([x])
-
-
 def gather_bucket(several: Sequence[Gather]) -> None:
     """Every rank gets every piece of several tensors, by one collective with one start."""
     x = several[0]
@@ -439,11 +407,6 @@ def gather_bucket(several: Sequence[Gather]) -> None:
                 continue
             for given, into in choice.cuts(y.given, y.into):
                 hierarchical.all_gather(replace(y, given=given, into=into, manner=how))
-
-
-def reduce_scatter(x: Scatter) -> None:
-    """Every owner gets its sum."""
-    scatter_bucket([x])
 
 
 def scatter_bucket(several: Sequence[Scatter]) -> None:
@@ -475,8 +438,17 @@ def scatter_bucket(several: Sequence[Scatter]) -> None:
                 hierarchical.reduce_scatter(replace(y, given=given, into=into, room=kept, manner=how))
 
 
-def all_reduce(x: AllReduce) -> None:
-    """Every rank gets the sum."""
+def _gathered(x: Gather) -> None:
+    """Gather on lanes that those who still add need not wait for."""
+    direct.all_gather(replace(x, manner=replace(x.manner, lane=f"{x.manner.lane} back")))
+
+
+_IN_PARTS = in_parts(direct.reduce_scatter, _gathered)
+
+
+def all_reduce(x: AllReduce, kernel: str | None = None) -> None:
+    """Every rank gets the sum, by the library or by a kernel of a framework."""
+    x = x if kernel is None else replace(x, manner=replace(x.manner, way=kernel))
     choice = _chosen(x, "all-reduce", [x.given(x.ranks[0])])
     x = replace(x, manner=choice.manner(x.manner))
     with x.build.collective(choice.wait_s):
@@ -486,13 +458,17 @@ def all_reduce(x: AllReduce) -> None:
         if not choice.between:
             _IN_PARTS(x)
             return
-        for given, into in choice.cuts(x.given, x.into):
-            _sum_over_nodes(replace(x, given=given, into=into))
-
-
-def _by_kernel(name: str) -> Writer:
-    """Return a writer of all-reduces by a kernel of a framework."""
-    return lambda x: all_reduce(replace(x, manner=replace(x.manner, way=name)))
+        # A part for each place of a node is summed inside, then between nodes, and gathered inside.
+        nodes = hierarchical.Nodes(x.build, x.ranks)
+        for pieces in choice.cuts(x.given, x.into):
+            given, into = (Parts(each, nodes.place, len(nodes.across)) for each in pieces)
+            sums = Own(into)
+            for node in nodes.nodes:
+                direct.reduce_scatter(Exchange(x.build, node, given, sums, into, x.zeroed, x.manner))
+            for group in nodes.across:
+                _IN_PARTS(Exchange(x.build, group, sums, sums, manner=x.manner.across))
+            for node in nodes.nodes:
+                _gathered(Exchange(x.build, node, sums, into, manner=x.manner))
 
 
 def all_to_all(x: AllToAll) -> None:
@@ -519,7 +495,7 @@ def broadcast(x: Broadcast) -> None:
     with x.build.collective(choice.wait_s):
         if not choice.between:
             _in_order(x, choice, lambda r: [source] * (r == source.rank), lambda r: [x.into(r)])
-        hierarchical.broadcast_in_chunks(replace(x, manner=how), at_once=not choice.between)
+        hierarchical.broadcast(replace(x, manner=how), at_once=not choice.between)
 
 
 def reduce(x: Reduce) -> None:
@@ -529,7 +505,7 @@ def reduce(x: Reduce) -> None:
     with x.build.collective(choice.wait_s):
         if not choice.between:
             _in_order(x, choice, lambda r: [x.given(r)], lambda r: [into] * (r == into.rank), ADD)
-        hierarchical.reduce_in_chunks(replace(x, manner=how), at_once=not choice.between)
+        hierarchical.reduce(replace(x, manner=how), at_once=not choice.between)
 
 
 def _rooted(x: Exchange[Any, Any], what: str, piece: Slice) -> tuple[Choice, Manner]:
@@ -562,11 +538,6 @@ def _in_order(
         x.build.in_order(x.ranks, filled)
 
 
-def _gathered(x: Gather) -> None:
-    """Gather on lanes that those who still add need not wait for."""
-    direct.all_gather(replace(x, manner=replace(x.manner, lane=f"{x.manner.lane} back")))
-
-
 def _at_once(x: AllReduce) -> None:
     """Every rank reads all pieces and adds them up, all in the same order so that all get the same bits."""
     # A kernel's additions while it reads take no further time.
@@ -590,22 +561,6 @@ def _at_once(x: AllReduce) -> None:
             build.map("add", sums, first, piece, lane=KERNEL, seconds=0.0)
             first = sums
         build.map("add", x.into(rank), first, last, lane=KERNEL, seconds=0.0)
-
-
-_IN_PARTS = in_parts(direct.reduce_scatter, _gathered)
-
-
-def _sum_over_nodes(x: AllReduce) -> None:
-    """A part for each place of a node is summed inside, then between nodes, and gathered inside."""
-    nodes = hierarchical.Nodes(x.build, x.ranks)
-    given, into = (Parts(each, nodes.place, len(nodes.across)) for each in (x.given, x.into))
-    sums = Own(into)
-    for node in nodes.nodes:
-        direct.reduce_scatter(Exchange(x.build, node, given, sums, into, x.zeroed, x.manner))
-    for group in nodes.across:
-        _IN_PARTS(Exchange(x.build, group, sums, sums, manner=x.manner.across))
-    for node in nodes.nodes:
-        _gathered(Exchange(x.build, node, sums, into, manner=x.manner))
 
 
 def _chosen(x: Exchange[Any, Any], what: str, pieces: Iterable[Slice]) -> Choice:
@@ -657,8 +612,8 @@ BY_LIBRARY = Way(
     "As the machine's library does it: NCCL, RCCL, oneCCL.",
     "NVIDIA NCCL, src/graph/tuning.cc; fitted on what was measured, see the machine's file",
     {
-        "all-gather": all_gather,
-        "reduce-scatter": reduce_scatter,
+        "all-gather": lambda x: gather_bucket([x]),
+        "reduce-scatter": lambda x: scatter_bucket([x]),
         "all-reduce": all_reduce,
         "all-to-all": all_to_all,
         "broadcast": broadcast,
@@ -675,7 +630,7 @@ WAYS = (
             name,
             summary,
             "vLLM, csrc/custom_all_reduce.cuh; PyTorch, CUDASymmetricMemoryOps.cu",
-            {"all-reduce": _by_kernel(name)},
+            {"all-reduce": partial(all_reduce, kernel=name)},
             partial(refuses, kernel=name),
             relays=False,
         )

@@ -71,7 +71,10 @@ class Collective:
         """The chain of one copy or one sum."""
         p = self.ranks
         split, everywhere = self._layout("col"), self._layout(f"row@{p}")
-        alone = self._at_root
+        # Column edges 0, …, 0, cols, …, cols: every tile but the root's is empty.
+        rows, cols = self.shape
+        edges = [0] * (self.root + 1) + [cols] * (p - self.root)
+        alone = Layout(self.shape, [0, rows], edges, (1, p))
         before, after = {
             "all-gather": (split, everywhere),
             "reduce-scatter": (everywhere, split),
@@ -93,49 +96,33 @@ class Collective:
 
     def slices(self, build: Builder) -> dict[str, Any]:
         """Return the fields of an exchange that hold this collective's input and output."""
-        x = _held(build, X)
-        y = x if self.what in IN_PLACE else _held(build, Y)
-        sums = _held(build, SUMS) if SUMS in {tensor.name for tensor in build.work} else None
+        x = build.placed(X)
+        y = x if self.what in IN_PLACE else build.placed(Y)
+        sums = build.placed(SUMS) if SUMS in {tensor.name for tensor in build.work} else None
         match self.what:
             case "all-gather":
-                return {"given": x.__getitem__, "into": lambda rank, origin: _columns(y[rank], x[origin])}
+                return {"given": x, "into": lambda rank, origin: _columns(y(rank), x(origin))}
             case "reduce-scatter":
                 return {
-                    "given": lambda rank, owner: _columns(x[rank], y[owner]),
-                    "into": y.__getitem__,
-                    "room": sums and (lambda rank, owner: _columns(sums[rank], y[owner])),
+                    "given": lambda rank, owner: _columns(x(rank), y(owner)),
+                    "into": y,
+                    "room": (lambda rank, owner: _columns(sums(rank), y(owner))) if sums else None,
                     "zeroed": True,
                 }
             case "all-reduce":
-                return {"given": x.__getitem__, "into": x.__getitem__}
+                return {"given": x, "into": x}
             case "all-to-all":
                 return {
-                    "given": lambda rank, to: _columns(x[rank], y[to]),
-                    "into": lambda rank, origin: y[rank]._replace(rows=x[origin].rows),
+                    "given": lambda rank, to: _columns(x(rank), y(to)),
+                    "into": lambda rank, origin: y(rank)._replace(rows=x(origin).rows),
                 }
             case "broadcast":
-                return {"given": x[self.root], "into": y.__getitem__}
+                return {"given": x(self.root), "into": y}
             case _:
-                room = sums and sums.__getitem__
-                return {"given": x.__getitem__, "into": y[self.root], "room": room, "zeroed": True}
+                return {"given": x, "into": y(self.root), "room": sums, "zeroed": True}
 
     def _layout(self, text: str) -> Layout:
         return Layout.parse(text, self.shape, self.ranks)
-
-    @property
-    def _at_root(self) -> Layout:
-        """The whole matrix at the root, and nothing elsewhere."""
-        rows, cols = self.shape
-        # Column edges 0, …, 0, cols, …, cols: every tile but the root's is empty.
-        edges = [0] * (self.root + 1) + [cols] * (self.ranks - self.root)
-        return Layout(self.shape, [0, rows], edges, (1, self.ranks))
-
-
-def _held(build: Builder, tensor: str) -> list[Slice]:
-    """Return the one tile of a tensor that each rank owns, empty ones too."""
-    layout = build.layout(tensor)
-    places = zip(*(x.tolist() for x in layout.place_of_rank), strict=True)
-    return [build.tile(tensor, i, j, replica) for replica, i, j in places]
 
 
 def _columns(piece: Slice, like: Slice) -> Slice:

@@ -1,7 +1,8 @@
 """Collectives round rings: every rank passes on to its neighbours the pieces that it receives."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
+from functools import partial
 from itertools import zip_longest
 from math import sqrt
 from typing import Any
@@ -35,6 +36,7 @@ from umm.schedules.table.buffers import Slice
 from umm.schedules.table.details import PUT
 from umm.schedules.writer.builder import Builder, How
 
+RingsOf = Callable[[Machine, Sequence[int], int], list[Ring]]
 MOST_CHUNKS = 64
 MOST_OF_SEVERAL = 64  # ranks among which several rings are written: each has ranks squared hops
 
@@ -62,15 +64,19 @@ def _hops(rings: Sequence[Ring], directions: int, back: bool = False) -> Iterato
             yield from ((number, hop) for hop in hops)
 
 
+def one_ring(machine: Machine, ranks: Sequence[int], total: int) -> list[Ring]:
+    """Return the one ring of some ranks whose busiest link is least busy."""
+    return [ring_of(machine, tuple(ranks), total)]
+
+
 @one_collective
-def all_gather(x: Gather) -> None:
-    """Every rank gets every piece; each goes the shorter way round, half of it each way to the opposite."""
-    _gather(x, [_ring(x)])
+def all_gather(x: Gather, rings_of: RingsOf = one_ring) -> None:
+    """Every rank gets every piece; each goes the shorter way round, half of it each way to the opposite.
 
-
-def _gather(x: Gather, rings: Sequence[Ring]) -> None:
-    """Write an all-gather round some rings, each of which has a part of every piece."""
+    Of several rings each has a part of every piece.
+    """
     into, manner = x.into, x.manner
+    rings = rings_of(x.build.machine, x.ranks, x.build.ranks)
     each_copied(x, x.given, Own(into))
     hops = [(number, *hop) for number, hop in _hops(rings, manner.directions)]
     if not hops:
@@ -95,13 +101,9 @@ def _gather(x: Gather, rings: Sequence[Ring]) -> None:
 
 
 @one_collective
-def reduce_scatter(x: Scatter) -> None:
+def reduce_scatter(x: Scatter, rings_of: RingsOf = one_ring) -> None:
     """Every owner gets its sum: the way of an all-gather back, each rank adding its own part."""
-    _scatter(x, [_ring(x)])
-
-
-def _scatter(x: Scatter, rings: Sequence[Ring]) -> None:
-    """Write a reduce-scatter round some rings, each of which has a part of every sum."""
+    rings = rings_of(x.build.machine, x.ranks, x.build.ranks)
     # A sum retraces the gather from the farthest rank to its owner; each rank adds its part as it passes.
     sums, room_of, given, manner = Sums(x), Rooms(x), x.given, x.manner
     for number, (owner, target, source, way, part, parts) in _hops(rings, manner.directions, back=True):
@@ -116,7 +118,7 @@ def _scatter(x: Scatter, rings: Sequence[Ring]) -> None:
 @one_collective
 def all_to_all(x: AllToAll) -> None:
     """Every piece goes the shorter way round, those that go farthest first, so that no link stands idle."""
-    ring, given, into = _ring(x), x.given, x.into
+    ring, given, into = ring_of(x.build.machine, tuple(x.ranks), x.build.ranks), x.given, x.into
     for rank in x.ranks:
         copied(x.build, given(rank, rank), into(rank, rank))
     journeys = [
@@ -243,10 +245,6 @@ def _of_ring(manner: Manner, number: int, way: int, rings: Sequence[Ring]) -> Ma
     return manner if len(rings) == 1 else replace(manner, lane=f"{manner.lane or 'ring'}.{number}.{way}")
 
 
-def _ring(x: Exchange[Any, Any]) -> Ring:
-    return ring_of(x.build.machine, tuple(x.ranks), x.build.ranks)
-
-
 def refuses_several(machine: Machine, ranks: Sequence[int], total: int) -> str | None:
     """They are of nodes with unlike numbers of ranks, where collectives by level cannot be."""
     if not machine.fabric.nodes or machine.fabric.near < 2:
@@ -275,27 +273,16 @@ WAY = Way(
 )
 
 
-@one_collective
-def gather_by_several(x: Gather) -> None:
-    """An all-gather of which each ring has a part."""
-    _gather(x, several_rings(x.build.machine, x.ranks, x.build.ranks))
-
-
-@one_collective
-def scatter_by_several(x: Scatter) -> None:
-    """A reduce-scatter of which each ring has a part."""
-    _scatter(x, several_rings(x.build.machine, x.ranks, x.build.ranks))
-
-
+_BY_SEVERAL = [partial(write, rings_of=several_rings) for write in (reduce_scatter, all_gather)]
 WAYS = (
     Way(
         "rings",
         "Between nodes of unlike sizes: as many rings as the smallest has ranks, each by cards of its own.",
         "NVIDIA NCCL, whose channels are rings through different cards",
         {
-            "all-gather": gather_by_several,
-            "reduce-scatter": scatter_by_several,
-            "all-reduce": in_parts(scatter_by_several, gather_by_several),
+            "all-gather": _BY_SEVERAL[1],
+            "reduce-scatter": _BY_SEVERAL[0],
+            "all-reduce": in_parts(*_BY_SEVERAL),
         },
         refuses_several,
     ),

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import wraps
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic, TypeVar, cast
 
 import numpy as np
 
@@ -18,6 +18,7 @@ Piece = Callable[[int], Slice]  # a slice for each rank
 Pieces = Callable[[int, int], Slice]  # a slice for each pair of ranks; it lies at the first
 _Given = TypeVar("_Given")
 _Into = TypeVar("_Into")
+_Write = TypeVar("_Write", bound=Callable[..., None])
 OWN = "own"  # the lane on which a rank copies and adds within its own memory
 
 
@@ -141,17 +142,15 @@ class Way:
             self.writers[what](x)
 
 
-def one_collective(
-    write: Callable[[Exchange[_Given, _Into]], None],
-) -> Callable[[Exchange[_Given, _Into]], None]:
+def one_collective(write: _Write) -> _Write:
     """Return a writer whose transfers wait for the start of one collective; a decorator for all writers."""
 
     @wraps(write)
-    def written(x: Exchange[_Given, _Into]) -> None:
+    def written(x: Exchange[Any, Any], **more: Any) -> None:
         with x.build.collective():
-            write(x)
+            write(x, **more)
 
-    return written
+    return cast(_Write, written)
 
 
 def parted(piece: Slice, number: int, parts: int) -> Slice:
@@ -260,6 +259,24 @@ class Parts:
         """Return it for many pairs."""
         number = self._numbers[others]
         return columns(self._whole, ranks).parts(number, number, self._parts)
+
+
+@dataclass(frozen=True, eq=False)
+class Cut:
+    """One of some parts of every piece."""
+
+    pieces: Callable[..., Slice]  # of ranks, or of pairs of them
+    part: int  # its number
+    parts: int  # how many there are
+
+    def __call__(self, *ranks: int) -> Slice:
+        """Return the part of one piece."""
+        return parted(self.pieces(*ranks), self.part, self.parts)
+
+    def columns(self, *ranks: Ints) -> Slices:
+        """Return it of many."""
+        pieces, number = columns(self.pieces, *ranks), np.full(len(ranks[0]), self.part)
+        return pieces.parts(number, number, self.parts)
 
 
 class Own:
