@@ -354,8 +354,9 @@ def test_dividing_that_is_interrupted_keeps_the_bound_it_has_reached():
         if bound > first:
             raise KeyboardInterrupt
 
+    result.standing = standing
     with pytest.raises(KeyboardInterrupt):
-        divide(result.pricer, result, program, standing)
+        divide(result.pricer, result, program)
     assert first < result.lowest == bounds[-1] <= result.first.makespan_s
 
 

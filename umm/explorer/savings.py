@@ -147,7 +147,7 @@ def grow(
             for factor in replication_factors(points.bare.p):
                 search = BestFirst(looked, limit, 1, among=kept & (factors[operand] == factor))
                 search.run()
-                best.append(min((x.makespan_s for x in search.choices()), default=math.nan))
+                best.append(min((x.makespan_s for x in search.found.choices()), default=math.nan))
             send({m: best})
 
 

@@ -14,7 +14,6 @@ from umm.machines import Machine
 from umm.plans.fingerprint import fingerprint
 from umm.plans.lower import lower
 from umm.plans.movement.choice import of_movement, way_of
-from umm.plans.multiply.options import Options
 from umm.plans.plan import movement_of, ways_of
 from umm.plans.steady import of_several
 from umm.program import Chain, Outline
@@ -25,7 +24,7 @@ from umm.space.assignments import Assignments, Place
 from umm.space.bounds.statement_work import moved_bytes
 from umm.space.bounds.tables import Known, Tables, beside_a_layer, tables_of
 from umm.space.choice import Choice
-from umm.space.pricing.pricer import Makespan, Work
+from umm.space.pricing.pricer import Makespan, Pricer, Work
 from umm.units import format_bytes
 
 WRITTEN, BOUNDED, ESTIMATED = 40, 10, 2
@@ -35,7 +34,7 @@ Layers on 4 to 32 ranks: 11 to 15 µs an action, and .5 ms, 80 to 210 µs and 27
 """
 
 
-class AssignmentPricer:
+class AssignmentPricer(Pricer):
     """The assignments of a program's layouts on a machine, with the results of several searches of them.
 
     Attributes:
@@ -44,6 +43,7 @@ class AssignmentPricer:
         work: Counts the schedules written, the bounds and the estimates.
     """
 
+    points: Assignments
     equals = False
 
     def __init__(
@@ -183,10 +183,6 @@ class AssignmentPricer:
         point = self.same(point)
         self._memory[point] = choice.memory_bytes
         self.choices[point] = replace(choice, movement=self._movement(point))
-
-    def alike(self, row: object) -> list[tuple[str, Options]]:
-        """Return nothing: each assignment is a schedule of its own."""
-        return []
 
     def text(self, point: Place) -> str:
         """Return a ranking's last tie-break."""

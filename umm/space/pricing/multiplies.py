@@ -4,8 +4,9 @@ And says who prices which space.
 """
 
 import math
-from collections.abc import Callable, Hashable, Mapping
+from collections.abc import Callable, Hashable
 from dataclasses import dataclass
+from functools import cache
 from hashlib import blake2b
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeGuard, cast
 
@@ -59,7 +60,7 @@ class OneSchedule:
     memory: int
 
 
-class MultiplyPricer:
+class MultiplyPricer(Pricer):
     """The points of one multiply on a machine, with the results of several searches of them.
 
     Attributes:
@@ -67,6 +68,9 @@ class MultiplyPricer:
         respected: Whether no makespan was below its bound.
         work: Actions of the schedules written.
     """
+
+    points: MultiplyPoints
+    equals = True
 
     def __init__(
         self, points: MultiplyPoints, machine: Machine, makespan: Makespan, bounds: Bounds | None = None
@@ -80,20 +84,13 @@ class MultiplyPricer:
         self.choices: dict[int, Choice] = {}  # the simulated points
         # The points of each schedule simulated, in the order of their numbers.
         self.rows: dict[OneSchedule, list[int]] = {}
-        self.respected, self.work = True, Work()
+        self.respected, self.work, self.built = True, Work(), 0
         self._built: dict[int, Built] = {}
         self._bound: dict[bytes, float] = {}
         self._seconds: dict[Hashable, float] = {}
         self._schedules: dict[int, Schedule] = {}
-        self._stands: dict[int, int] = {}
+        self._same = cache(points.same)  # the point whose schedule stands for that of a point
         self._moved: dict[tuple[str, int, str], Move] = {}
-
-    equals = True
-
-    @property
-    def built(self) -> int:
-        """How many points have been built."""
-        return len(self._built)
 
     def ascending(self, limit: int, among: Bools | None = None) -> tuple[list[int], list[float]]:
         """Return the points that may fit into so many bytes a rank, by ascending bound, and the bounds.
@@ -169,47 +166,27 @@ class MultiplyPricer:
                 result.append((x, self._moved[x, number, ending]))
         return result
 
-    def _row(self, point: int) -> OneSchedule:
-        built = self._build(point)
-        ways = tuple((x, move.way) for x, move in self._moves(point))
-        return OneSchedule(self.points.layout_numbers(point), ways, built.content, built.memory)
-
-    def moved(self, choice: Choice) -> list[tuple[str, Mapping[str, int]]]:
-        """Return nothing: the moves of one multiply are in its schedule."""
-        return []
-
     def infeasible(self, limit: int) -> InfeasibleError:
         """Return the refusal of a limit that no point fits, with the least that would do."""
         points, machine = self.points, self.machine
         is_device = limit == device_share(machine, points.ranks)
         where = f", what a rank has of a device of {machine.name}" if is_device else ""
-        nbytes = self._least_memory()
-        multiple = math.ceil(100 * nbytes / points.share) / 100
-        return InfeasibleError(
-            f"nothing fits {format_bytes(limit)} per rank{where}; the smallest memory that works is "
-            f"{nbytes} bytes ({format_bytes(nbytes)}, {multiple:g}x the unreplicated share)"
-        )
-
-    def _least_memory(self) -> int:
-        """Return the fewest bytes per rank with which some point can run."""
         least = math.inf
         # Ascending lower bounds: once one reaches the least exact memory, no later point can need less.
         for i in np.argsort(self.bounds.memory, kind="stable").tolist():
             if self.bounds.memory[i] >= least:
                 break
-            schedule = self.points.schedule(int(self.points.allowed[i]), self.machine)
+            schedule = points.schedule(int(points.allowed[i]), machine)
             least = min(least, int(schedule.memory_bytes.max()))
-        return int(least)
+        nbytes, multiple = int(least), math.ceil(100 * least / points.share) / 100
+        return InfeasibleError(
+            f"nothing fits {format_bytes(limit)} per rank{where}; the smallest memory that works is "
+            f"{nbytes} bytes ({format_bytes(nbytes)}, {multiple:g}x the unreplicated share)"
+        )
 
     def drop(self, point: int) -> None:
         """Drop the schedule of a point; its figures stay."""
         self._schedules.pop(self._same(point), None)
-
-    def _same(self, point: int) -> int:
-        """Return the point whose schedule stands for that of a point."""
-        if point not in self._stands:
-            self._stands[point] = self.points.same(point)
-        return self._stands[point]
 
     def _schedule(self, point: int) -> Schedule:
         point = self._same(point)
@@ -224,6 +201,7 @@ class MultiplyPricer:
         if point not in self._built:
             schedule = self._schedule(point)
             outside = given_bytes(self.points, point) if self.points.given else 0
+            self.built += 1
             self._built[point] = Built(
                 int((schedule.memory_bytes + outside).max()),
                 int(schedule.pool_bytes.max()),
@@ -234,21 +212,15 @@ class MultiplyPricer:
             )
         return self._built[point]
 
-    def actions(self, point: int) -> int:
-        """Return 0: a multiply is built before it is known."""
-        return 0
-
-    def known(self, point: int) -> bool:
-        """Return False: points that are one schedule are found when they are built."""
-        return False
-
     def simulated(self, point: int, bound: float) -> tuple[OneSchedule, Choice]:
         """Return a point with its makespan; one schedule is simulated once.
 
         Args:
             bound: What is known of its makespan from below.
         """
-        built, row = self._build(point), self._row(point)
+        built = self._build(point)
+        ways = tuple((x, move.way) for x, move in self._moves(point))
+        row = OneSchedule(self.points.layout_numbers(point), ways, built.content, built.memory)
         options, stationary, *_ = self.points.parts(point)
         if point not in self.choices:
             # Moves are part of the whole schedule, so with them the layouts count; else the multiply alone.

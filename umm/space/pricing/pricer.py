@@ -34,18 +34,9 @@ class Pricer(Protocol):
     # Whether points that cannot be faster than the last of the best, but as fast, are of interest.
     equals: bool
     work: Work  # counts the schedules written and the bounds found
-
-    @property
-    def choices(self) -> Mapping[Any, Choice]:
-        """The points that were simulated."""
-
-    @property
-    def points(self) -> Points:
-        """The points."""
-
-    @property
-    def built(self) -> int:
-        """How many points have been built."""
+    choices: dict[Any, Choice]  # the points that were simulated
+    points: Points
+    built: int  # how many points have been built
 
     def ascending(self, limit: int, among: Bools | None = None) -> tuple[list[Point], list[float]]:
         """Return the points that may fit into so many bytes a rank, by ascending bound, and the bounds.
@@ -66,9 +57,11 @@ class Pricer(Protocol):
 
     def actions(self, point: Point) -> int:
         """Return about how many actions the schedule of a point has; 0 if only building it says that."""
+        return 0
 
     def known(self, point: Point) -> bool:
         """Return whether the makespan of a point is known, from another one that is the same schedule."""
+        return False
 
     def simulated(self, point: Point, bound: float) -> tuple[Hashable, Choice]:
         """Return a key that is equal for points with one schedule, and the point with its makespan.
@@ -79,12 +72,14 @@ class Pricer(Protocol):
 
     def alike(self, row: Hashable) -> list[tuple[str, Options]]:
         """Return the stationary matrix and the options of all points simulated that are one schedule."""
+        return []
 
     def text(self, point: Point) -> object:
         """Return a ranking's last tie-break."""
 
     def moved(self, choice: Choice) -> list[tuple[str, Mapping[str, int]]]:
         """Return for each statement that moves something its name, and the bytes of each tensor."""
+        return []
 
     def infeasible(self, limit: int) -> InfeasibleError:
         """Return the refusal of a limit that no point fits, with the least memory of any."""

@@ -1,14 +1,15 @@
 """Assignments near a bound below all of them, and those that a program has by name."""
 
 import heapq
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
+from dataclasses import replace
+from functools import cache
 from math import prod
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from umm.arrays import Floats
 from umm.errors import InputError
 from umm.plans.movement.choice import AHEAD, node_count
 from umm.program.schemes import on_nodes
@@ -19,7 +20,7 @@ from umm.space.bounds.program import LayoutProgram
 from umm.space.bounds.tables import Tables
 from umm.space.pricing.assignments import AssignmentPricer
 from umm.space.search.effort import STAGE_WORK, STEP_WORK
-from umm.space.search.walk import Incumbents, Progress, Standing
+from umm.space.search.walk import Incumbents
 
 ATTEMPTS = 16  # assignments near a bound that are simulated, however much that is
 MOST_LISTED = 10_000_000
@@ -72,45 +73,38 @@ def on_this_node(pricer: AssignmentPricer) -> dict[str, dict[str, str]]:
     return result
 
 
-def near_the_bound(
-    pricer: AssignmentPricer,
-    incumbents: Incumbents,
-    progress: Progress | None = None,
-    standing: Standing | None = None,
-) -> LayoutProgram:
+def near_the_bound(pricer: AssignmentPricer, incumbents: Incumbents) -> LayoutProgram:
     """Simulate assignments near a bound below all, then those that differ from the best in one group.
 
     Returns:
         The program whose bound it is, to be made better.
     """
-    tables, points = pricer.tables, pricer.points
+    tables, points, limit = pricer.tables, pricer.points, incumbents.limit
     if not points.ways:
         attempt_schemes(pricer, incumbents)
     # Two bounds from one program: of all assignments by branch and bound, of each choice by the relaxation.
-    program = program_of(tables, [(x.groups, x.seconds) for x in tables.all], incumbents.limit)
+    program = LayoutProgram([(x.groups, x.seconds) for x in tables.all], [x / limit for x in tables.held])
     lowest, near = program.least(), program.by_choice()
     pricer.work.done += program.work
     incumbents.lowest = lowest.bound
     if not points.ways and on_these_nodes(pricer):
-        near_the_schemes(pricer, incumbents, progress, standing)
-    named_places: list[Place] = []
-    starts = dict.fromkeys([] if lowest.place is None else [lowest.place])
+        near_the_schemes(pricer, incumbents)
+    named: list[Place | None] = []
+    starts = [lowest.place]
     if points.ways:  # neighbours are many there, and the best has been looked for
-        starts |= dict.fromkeys(incumbents.rows[:1])
+        starts += incumbents.rows[:1]
     else:
-        named = (points.place(texts) for texts in points.outline.layouts.values())
-        named_places = [
-            place for place in named if place is not None and _fits(tables, place, incumbents.limit)
-        ]
-        starts[one_by_one(tables, incumbents.limit)] = None
-    fitting = [place for place in {**starts, **dict.fromkeys(near)} if _fits(tables, place, incumbents.limit)]
+        named = [points.place(texts) for texts in points.outline.layouts.values()]
+        starts.append(one_by_one(tables, limit))
     # What differs in one group from the best is taken to exceed its bound by as much as that does.
     # Those with a name come first.
-    waiting = sorted((0.0, bound, place) for bound, place in _bounded(pricer, named_places))
-    waiting += sorted(
-        (bound, bound, place) for bound, place in _bounded(pricer, fitting) if place not in named_places
-    )
-    seen = {place for *_, place in waiting}
+    waiting: list[tuple[float, float, Place]] = []
+    seen = set[Place]()
+    for places, first in ((named, True), ([*starts, *near], False)):
+        fitting = {x for x in places if x is not None and _fits(tables, x, limit)}
+        bounds = sorted((pricer.bound(place), place) for place in fitting)
+        waiting += [(0.0 if first else bound, bound, place) for bound, place in bounds if place not in seen]
+        seen |= fitting
     # Those bounded by their busiest resource alone, and what that is multiplied by.
     rough: dict[Place, float] = {}
     work, several = pricer.work, node_count(pricer.machine, points.ranks) > 1
@@ -134,34 +128,18 @@ def near_the_bound(
         choice = incumbents.attempt(place, least)
         if several and incumbents.first is not before:  # bounds are further from makespans between nodes
             until = max(until, work.done + 2 * STEP_WORK)
-        if progress is not None:
-            progress(incumbents.simulated, points.count)
-        if standing is not None and incumbents.first:
-            standing(incumbents.first.makespan_s, incumbents.lowest)
+        incumbents.report()
         if choice is not None and incumbents.first and choice.makespan_s <= incumbents.first.makespan_s:
             # Only the best so far opens its neighbours; its makespan over its bound scales theirs.
-            beside = [
-                x for x in _beside(tables, place) if x not in seen and _fits(tables, x, incumbents.limit)
-            ]
-            seen.update(beside)
-            rough |= dict.fromkeys(beside, choice.makespan_s / least)
-            for other in beside:
-                busiest = tables.busiest(other)
-                heapq.heappush(waiting, (busiest * rough[other], busiest, other))
+            for other in _beside(tables, place):
+                if other not in seen and _fits(tables, other, limit):
+                    seen.add(other)
+                    busiest, rough[other] = tables.busiest(other), choice.makespan_s / least
+                    heapq.heappush(waiting, (busiest * rough[other], busiest, other))
     return program
 
 
-def program_of(tables: Tables, seconds: Sequence[tuple[Sequence[int], Floats]], limit: int) -> LayoutProgram:
-    """Return the program of a chain's layouts whose tensors fit, for some tables of seconds."""
-    return LayoutProgram(seconds, [nbytes / limit for nbytes in tables.held])
-
-
-def near_the_schemes(
-    pricer: AssignmentPricer,
-    incumbents: Incumbents,
-    progress: Progress | None = None,
-    standing: Standing | None = None,
-) -> None:
+def near_the_schemes(pricer: AssignmentPricer, incumbents: Incumbents) -> None:
     """Simulate assignments of several nodes near the schemes that people use, the most promising first.
 
     Beside these comes the one that takes least by the shares of :meth:`Tables.in_turn`; from it and the best
@@ -170,22 +148,14 @@ def near_the_schemes(
 
     Args:
         incumbents: The best so far, which is added to.
-        progress: As :func:`near_the_bound` takes it.
     """
-    tables, work, estimates = pricer.tables, pricer.work, dict[Place, float]()
-
-    def estimate(place: Place) -> float:
-        if place not in estimates:
-            estimates[place] = pricer.estimate(place)
-        return estimates[place]
-
+    tables, work, estimate = pricer.tables, pricer.work, cache(pricer.estimate)
     # Key 0 puts what is simulated already first: attempts are kept, so it costs nothing and opens neighbours.
     waiting = [(0.0, place) for place in incumbents.rows]
-    program = program_of(tables, tables.in_turns(), incumbents.limit)
+    program = LayoutProgram(tables.in_turns(), [x / incumbents.limit for x in tables.held])
     least = program.least().place
     work.done += program.work
-    starts = incumbents.rows[:STARTS] + ([] if least is None else [least])
-    for place in starts:
+    for place in incumbents.rows[:STARTS] + ([] if least is None else [least]):
         lowest = _lowest(tables, place, incumbents.limit, estimate)
         waiting.append((estimate(lowest), lowest))
     # Reversed, so that of one assignment listed twice the first entry, with the lower key, remains.
@@ -202,10 +172,7 @@ def near_the_schemes(
             continue
         # Patience counts from the last improvement, in work, so that it is the same on every host.
         last = work.done if incumbents.first is not before else last
-        if progress is not None:
-            progress(incumbents.simulated, pricer.points.count)
-        if standing is not None:
-            standing(incumbents.first.makespan_s, incumbents.lowest)
+        incumbents.report()
         if choice.makespan_s < NEAR * incumbents.first.makespan_s:
             exceeds = choice.makespan_s / estimate(place)
             for other in _beside(tables, place):
@@ -226,9 +193,7 @@ def _lowest(tables: Tables, place: Place, limit: int, estimate: Callable[[Place]
         least, place = lower, beside
 
 
-def choose_movements(
-    pricer: AssignmentPricer, incumbents: Incumbents, ways: Sequence[str], standing: Standing | None = None
-) -> Incumbents:
+def choose_movements(pricer: AssignmentPricer, incumbents: Incumbents, ways: Sequence[str]) -> Incumbents:
     """Return the best with a movement for the multiplies of each product, near those with one for all.
 
     One gathered copy serves all that need it, so a single multiply that gathers gains little. From one
@@ -238,13 +203,13 @@ def choose_movements(
     Args:
         pricer: Prices assignments with the first movement for all.
         incumbents: The best of these; their effort is spent further.
-        standing: As :func:`near_the_bound` takes it.
     """
+    incumbents.effort.allow(STAGE_WORK)
     by_way = pricer.by_way(ways)
     count = len(by_way.points.products)
     # A colon gives a prefetch depth; depths refine a movement, so they are tried after the choice of it.
     shallow = [x for x in ways if ":" not in x]
-    better = Incumbents(by_way, incumbents.limit, incumbents.top, incumbents.effort, incumbents.simulated)
+    better = replace(incumbents, pricer=by_way, lowest=0.0, beside=[], _best=[], _fitting={})
 
     def attempt(place: Place) -> float:
         """Return the makespan of an assignment; infinite if it cannot be the best, or is too much."""
@@ -252,8 +217,7 @@ def choose_movements(
         if better.first and (bound > better.first.makespan_s or better.effort.spent):
             return np.inf
         choice = better.attempt(place, bound)
-        if standing is not None and better.first:
-            standing(better.first.makespan_s, better.lowest)
+        better.report()
         return np.inf if choice is None else choice.makespan_s
 
     starts: list[tuple[float, Place]] = []
@@ -270,19 +234,15 @@ def choose_movements(
         _changed_one_by_one(by_way, min(starts)[1], attempt, shallow)
     if len(shallow) < len(ways) and better.first:
         incumbents.effort.allow(STEP_WORK)
-        _deepened(by_way, better.rows[0], attempt)
+        place: Place = better.rows[0]
+        # Only one-sided products look ahead; a depth says nothing of those by collectives. Their depths are
+        # changed all at once, then one by one.
+        flat = [x for x in range(len(by_way.points.groups), len(place)) if ways[place[x]] in AHEAD]
+        depths = [number for number, way in enumerate(ways) if ":" in way]
+        alike = [tuple(depth if x in flat else n for x, n in enumerate(place)) for depth in depths]
+        _, place = min((attempt(other), other) for other in (place, *alike))
+        _changed_one_by_one(by_way, place, attempt, [x for x in ways if x.partition(":")[0] in AHEAD], flat)
     return better
-
-
-def _deepened(pricer: AssignmentPricer, place: Place, attempt: Callable[[Place], float]) -> None:
-    """Give the one-sided products of an assignment other prefetch depths, all at once, then one by one."""
-    ways = pricer.points.ways
-    # Only one-sided products look ahead; a depth says nothing of those by collectives.
-    flat = [group for group in range(len(pricer.points.groups), len(place)) if ways[place[group]] in AHEAD]
-    depths = [number for number, way in enumerate(ways) if ":" in way]
-    all_at_once = [tuple(depth if group in flat else x for group, x in enumerate(place)) for depth in depths]
-    _, place = min((attempt(other), other) for other in (place, *all_at_once))
-    _changed_one_by_one(pricer, place, attempt, [x for x in ways if x.partition(":")[0] in AHEAD], flat)
 
 
 def _changed_one_by_one(
@@ -306,17 +266,7 @@ def _changed_one_by_one(
                 least, place, unchanged = seconds, best, 0
 
 
-def _bounded(pricer: AssignmentPricer, places: Iterable[Place]) -> list[tuple[float, Place]]:
-    """Return different assignments with their bounds."""
-    return [(pricer.bound(place), place) for place in dict.fromkeys(places)]
-
-
-def divide(
-    pricer: AssignmentPricer,
-    incumbents: Incumbents,
-    program: LayoutProgram,
-    standing: Standing | None = None,
-) -> float:
+def divide(pricer: AssignmentPricer, incumbents: Incumbents, program: LayoutProgram) -> float:
     """Return a better bound, from the assignments that are left once choices are ruled out, simulating some.
 
     Each of these gets the bound of its statements' order, the lowest first. It ends at one that is too much
@@ -324,7 +274,6 @@ def divide(
 
     Args:
         incumbents: The best so far, which is added to.
-        standing: Called with the best makespan and the bound.
     """
     best, before = incumbents.first, program.work
     if best is None:
@@ -339,9 +288,8 @@ def divide(
     waiting, after = list[tuple[float, Place]](), next(closed, None)
     while (after or waiting) and not incumbents.effort.spent:
         least = min(x[0] for x in (after, *waiting[:1]) if x)
-        incumbents.lowest = max(
-            incumbents.lowest, min(least, best.makespan_s)
-        )  # which stands if it is interrupted
+        # The bound stands if it is interrupted.
+        incumbents.lowest = max(incumbents.lowest, min(least, best.makespan_s))
         if least >= best.makespan_s:
             return incumbents.lowest
         # A merge of two ascending streams: listed bounds, and those
@@ -356,8 +304,7 @@ def divide(
         bound, place = heapq.heappop(waiting)
         if (choice := incumbents.attempt(place, bound)) and choice.makespan_s < best.makespan_s:
             best = choice
-        if standing is not None:
-            standing(best.makespan_s, incumbents.lowest)
+        incumbents.report()
     if not after and not waiting:
         incumbents.lowest = best.makespan_s
     return incumbents.lowest
@@ -436,6 +383,13 @@ def named_layouts(incumbents: Incumbents) -> Named:
     places: dict[str, Place | None] = {name: points.place(x) for name, x in layouts.items()}
     places[ONE_BY_ONE] = one_by_one(tables, incumbents.limit)
     named = Named({}, {})
+
+    def far(place: Place) -> bool:
+        """Whether an assignment cannot be near the best, and takes long to simulate."""
+        if incumbents.first is None or pricer.known(place) or pricer.actions(place) <= LONG:
+            return False
+        return tables.bound(place) > FAR * incumbents.first.makespan_s
+
     incumbents.effort.allow(incumbents.effort.most)
     for name, place in places.items():
         if shards_weights(name):  # a scheme that does more than its layouts, which may be of the space, say
@@ -447,20 +401,12 @@ def named_layouts(incumbents: Incumbents) -> Named:
             incumbents.beside += [choice] if choice and points.free else []
         elif place is None:
             continue  # there is no bound of it, and its schedule may take longer than all of the space
-        elif incumbents.affords(place) and not _is_far(incumbents, place):
+        elif incumbents.affords(place) and not far(place):
             choice = incumbents.attempt(place, pricer.bound(place))
             named.makespans[name] = choice.makespan_s if choice else None
         else:
             named.left_out[name] = pricer.bound(place)
     return named
-
-
-def _is_far(incumbents: Incumbents, place: Place) -> bool:
-    """Whether an assignment cannot be near the best, and takes long to simulate."""
-    pricer = incumbents.pricer
-    if not isinstance(pricer, AssignmentPricer) or incumbents.first is None or pricer.known(place):
-        return False
-    return pricer.actions(place) > LONG and pricer.tables.bound(place) > FAR * incumbents.first.makespan_s
 
 
 def _outside(priced: Callable[[Any, int], Any], scheme: Any, limit: int) -> Any:

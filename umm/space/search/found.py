@@ -50,7 +50,7 @@ def front(
         if steps or not known:
             best = BestFirst(pricer, limit, 1, within=within)
             best.run()
-            choices = best.choices()
+            choices = best.found.choices()
         if not choices or choices[0].memory_bytes <= least or choices[0].makespan_s > within:
             break
         # The first point has the most memory and so is the fastest: the reach counts from it.

@@ -188,7 +188,7 @@ def candidates(result: Found) -> Sequence[Choice]:
     if result.space.is_multiply:
         best = BestFirst(result.pricer, result.limit, CANDIDATES)
         best.run()
-        near += [*best.choices(), *result.frontier]
+        near += [*best.found.choices(), *result.frontier]
     reach = MAX_SLOWDOWN * result.top[0].makespan_s
     fastest_first = sorted((x for x in dict.fromkeys(near) if x.makespan_s <= reach), key=_makespan)
     return list(dict.fromkeys([result.top[0], *fastest_first]))[:CANDIDATES]

@@ -92,8 +92,7 @@ def search(
     expect(space, Space, "search", "a Space, such as umm.Space(m=8192, n=49152, k=12288)")
     if top < 1:
         raise InputError(f"top = {top} is not possible; it must be a whole number ≥ 1")
-    _check_endings(space)
-    _check_movements(space)
+    _check(space)
     if not isinstance(machine, Machine):
         machine = find_machine(machine)
     # The user's space fixes what was said; only choices of which nothing was said get several values.
@@ -137,20 +136,16 @@ def faster(
     # points end at their closed-form bound.
     walk = BestFirst(pricer, limit, 1, within=than)
     walk.run(progress)
-    return next((x for x in walk.choices() if x.makespan_s < than), None)
+    return next((x for x in walk.found.choices() if x.makespan_s < than), None)
 
 
-def _check_endings(space: Space) -> None:
-    """Refuse to compare endings that leave other replicas of C complete."""
+def _check(space: Space) -> None:
+    """Refuse to compare endings that leave other replicas of C complete, and a movement without bounds."""
     finals = dict(zip((x.name for x in known()), space.searched.axes.values, strict=True))["final"]
     left = {delivers(final): final for final in finals}
     if len(left) > 1:
         ends = ", ".join(f"{final} in {where}" for where, final in left.items())
         raise InputError(f"these endings do not leave the same C complete: {ends}; search one at a time")
-
-
-def _check_movements(space: Space) -> None:
-    """Refuse a movement that has no bounds; InputError if it is asked for."""
     if LIBRARY in space.movements:
         able = ", ".join(x for x in WAYS if x != LIBRARY)
         raise InputError(f"movement {LIBRARY} has no bounds to search by; choose from {able}")
@@ -182,12 +177,12 @@ def best_of(
     """
     effort = effort or Effort(pricer.work)
     if assigns(pricer) and pricer.points.count > MAX_LISTED:
-        incumbents = Incumbents(pricer, limit, top, effort)
-        return _near(space, pricer, incumbents, reserves, otherwise, progress, standing)
+        incumbents = Incumbents(pricer, limit, top, effort, progress=progress, standing=standing)
+        return _near(space, pricer, incumbents, reserves, otherwise)
     walk = BestFirst(pricer, limit, top, effort=effort)
     try:
         if assigns(pricer):
-            from umm.space.search.descent import attempt_schemes
+            from umm.space.search.descent import attempt_schemes, choose_movements
 
             # A good incumbent early on rules out most of the space before it is built.
             attempt_schemes(pricer, walk.found)
@@ -200,7 +195,14 @@ def best_of(
         return ended
     # A proven best needs no other movements, and its proof would not cover them.
     ways = _ways(space, pricer, () if ended.proven else otherwise)
-    return _by_way(ended, pricer, walk.found, ways, standing) if len(ways) > 1 else ended
+    if len(ways) < 2:
+        return ended
+    walk.found.standing = standing
+    try:
+        better = choose_movements(pricer, walk.found, ways)
+    except KeyboardInterrupt:
+        raise SearchInterruptedError(replace(ended, proven=False, whole=False)) from None
+    return _with_movements(ended, pricer, better) if _gains(space, better, walk.found) else ended
 
 
 def more_memory(result: Found) -> list[Choice]:
@@ -263,34 +265,30 @@ def _near(
     incumbents: Incumbents,
     reserves: bool,
     otherwise: Sequence[str],
-    progress: Progress | None,
-    standing: Standing | None,
 ) -> Found:
     """Return the best of too many points to go through all."""
-    from umm.space.search.descent import divide, near_the_bound
+    from umm.space.search.descent import choose_movements, divide, near_the_bound
     from umm.space.search.fitting import attempt_fitting, none_found
 
     better, ways = None, _ways(space, pricer, otherwise)
     try:
-        program = near_the_bound(pricer, incumbents, progress, standing)
-        if (
-            incumbents.first is None
-        ):  # within so little memory no copies fit that other movements would gather
+        program = near_the_bound(pricer, incumbents)
+        if incumbents.first is None:  # in so little memory no copies fit that other movements would gather
             attempt_fitting(pricer, incumbents)
         elif len(ways) > 1:
-            better = _chosen(pricer, incumbents, ways, standing)
+            better = choose_movements(pricer, incumbents, ways)
         # Without a gain the answer stays in the space asked for, whose bound
         # is tighter than that of all movements.
-        if better is None or not (len(space.movements) > 1 or _gains(better, incumbents)):
+        if better is None or not _gains(space, better, incumbents):
             better = None
             incumbents.effort.allow(STAGE_WORK)
-            divide(pricer, incumbents, program, standing)
+            divide(pricer, incumbents, program)
     except KeyboardInterrupt:
         raise SearchInterruptedError(_found(space, incumbents, reserves, incumbents.simulated)) from None
     if incumbents.first is None:
         raise none_found(pricer, incumbents.limit)
     ended = _ended(space, incumbents, reserves, pricer.points.count, incumbents.lowest)
-    return ended if better is None else _with_movements(ended, pricer, better, progress, standing)
+    return ended if better is None else _with_movements(ended, pricer, better)
 
 
 def _ways(space: Space, pricer: "AssignmentPricer", otherwise: Sequence[str]) -> list[str]:
@@ -303,58 +301,26 @@ def _ways(space: Space, pricer: "AssignmentPricer", otherwise: Sequence[str]) ->
     return list({auto if x == AUTO else x: x for x in reversed(asked)}.values())[::-1]
 
 
-def _chosen(
-    pricer: "AssignmentPricer", incumbents: Incumbents, ways: Sequence[str], standing: Standing | None
-) -> Incumbents:
-    """Return the best with a movement for each product near the best with one for all."""
-    from umm.space.search.descent import choose_movements
-
-    incumbents.effort.allow(STAGE_WORK)
-    return choose_movements(pricer, incumbents, ways, standing)
-
-
-def _gains(better: Incumbents, incumbents: Incumbents) -> bool:
-    """Whether a movement for each product is faster than one for all by more than makespans are sure to."""
+def _gains(space: Space, better: Incumbents, incumbents: Incumbents) -> bool:
+    """Whether a movement for each product was asked for, or is faster by more than makespans are sure to."""
     assert better.first is not None
     assert incumbents.first is not None
-    return better.first.makespan_s < (1 - TOLERANCE) * incumbents.first.makespan_s
+    seconds = better.first.makespan_s
+    return len(space.movements) > 1 or seconds < (1 - TOLERANCE) * incumbents.first.makespan_s
 
 
-def _by_way(
-    ended: Found,
-    pricer: "AssignmentPricer",
-    incumbents: Incumbents,
-    ways: Sequence[str],
-    standing: Standing | None,
-) -> Found:
-    """Return the best with a movement for each product, where all with one for all were gone through."""
-    try:
-        better = _chosen(pricer, incumbents, ways, standing)
-    except KeyboardInterrupt:
-        raise SearchInterruptedError(replace(ended, proven=False, whole=False)) from None
-    if len(ended.space.movements) == 1 and not _gains(better, incumbents):
-        return ended
-    return _with_movements(ended, pricer, better, None, standing)
-
-
-def _with_movements(
-    ended: Found,
-    pricer: "AssignmentPricer",
-    better: Incumbents,
-    progress: Progress | None,
-    standing: Standing | None,
-) -> Found:
+def _with_movements(ended: Found, pricer: "AssignmentPricer", better: Incumbents) -> Found:
     """Return the result of a search with a movement for each product, bounded below all of these."""
-    # better: the best with a movement for each product. progress: as `search` takes it.
+    # better: the best with a movement for each product.
     from umm.space.search.descent import divide, near_the_bound
 
     by_way = better.pricer
     assert assigns(by_way)
     stopped = False
     try:
-        program = near_the_bound(by_way, better, progress, standing)
+        program = near_the_bound(by_way, better)
         better.effort.allow(STEP_WORK)
-        divide(by_way, better, program, standing)
+        divide(by_way, better, program)
     except KeyboardInterrupt:
         stopped = True
     # Layouts outside the space have no place to compare, so they travel along as finished choices.

@@ -5,6 +5,7 @@ import math
 from bisect import bisect_right
 from collections.abc import Callable, Hashable
 from dataclasses import dataclass, field, replace
+from operator import itemgetter
 from typing import Any
 
 from umm.arrays import Bools
@@ -13,6 +14,10 @@ from umm.space.choice import Choice
 from umm.space.points import Point
 from umm.space.pricing.pricer import Pricer
 from umm.space.search.effort import Effort
+
+Progress = Callable[[int, int], None]
+Standing = Callable[[float, float], None]
+"""Called with the best makespan so far, and a bound below all points, both in seconds."""
 
 
 @dataclass
@@ -28,6 +33,8 @@ class Incumbents:
     effort: Effort  # what may be spent
     simulated: int = 0  # how many points were simulated
     lowest: float = 0.0  # a bound below all points, in seconds; 0 while none is known
+    progress: Progress | None = None  # called now and then with the number of points simulated and of all
+    standing: Standing | None = None  # called now and then with the best so far and the bound
     # Layouts that people use, which are no points of the space.
     beside: list[Choice] = field(default_factory=list)
     _best: list[tuple[tuple[Any, ...], Hashable, Choice]] = field(default_factory=list)
@@ -56,53 +63,43 @@ class Incumbents:
         """Whether simulating a point takes at most a share of the work that is left, or its time is known."""
         return self.pricer.known(point) or self.effort.affords(self.pricer.actions(point), share)
 
-    def fits(self, point: Point) -> bool:
-        """Whether a point fits, for which its schedule is built."""
-        return self.pricer.fits(point, self.limit)
-
     def attempt(self, point: Point, bound: float) -> Choice | None:
         """Simulate a point unless that was done before; None if it does not fit."""
-        if point not in self._fitting:
-            self._fitting[point] = self._simulated(point, bound)
-        return self._fitting[point]
-
-    def _simulated(self, point: Point, bound: float) -> Choice | None:
-        if not self.fits(point):
+        if point in self._fitting:
+            return self._fitting[point]
+        if not self.pricer.fits(point, self.limit):
             self.pricer.drop(point)
+            self._fitting[point] = None
             return None
         row, choice = self.pricer.simulated(point, bound)
+        self._fitting[point] = choice
         self.simulated += 1
         # Equal times can differ in their last digits, by the order in which they were added up.
         # Memory and text break ties, so that the order of simulation does not decide the answer.
         key = (float(f"{choice.makespan_s:.9e}"), choice.memory_bytes, self.pricer.text(point))
-        same = [entry for entry in self._best if entry[1] == row]
-        others = [entry for entry in self._best if entry[1] != row]
-        entry = min([*same, (key, row, choice)], key=_key)
-        self._best = sorted([*others, entry], key=_key)[: self.top]
+        by_key = itemgetter(0)
+        entry = min([*(x for x in self._best if x[1] == row), (key, row, choice)], key=by_key)
+        self._best = sorted([*(x for x in self._best if x[1] != row), entry], key=by_key)[: self.top]
         return choice
+
+    def report(self) -> None:
+        """Report how far it is to whoever asked for that."""
+        if self.progress:
+            self.progress(self.simulated, self.pricer.points.count)
+        if self.standing and self.first:
+            self.standing(self.first.makespan_s, self.lowest)
 
     def choices(self) -> list[Choice]:
         """Return the best so far, each with the points that are the same schedule.
 
         What is no point of the space is among them only if it is faster than all points.
         """
-        points = [self._with_ties(row, choice) for _, row, choice in self._best]
+        points = []
+        for _, row, choice in self._best:
+            same = tuple(x for x in self.pricer.alike(row) if x != (choice.stationary, choice.options))
+            points.append(replace(choice, ties=same) if same else choice)
         faster = [x for x in self.beside if not points or x.makespan_s < points[0].makespan_s * ROUNDING]
         return [*sorted(faster, key=lambda x: x.makespan_s), *points][: self.top]
-
-    def _with_ties(self, row: Hashable, choice: Choice) -> Choice:
-        same = self.pricer.alike(row)
-        ties: Any = tuple(x for x in same if x != (choice.stationary, choice.options))
-        return replace(choice, ties=ties) if ties else choice
-
-
-def _key(entry: tuple[tuple[Any, ...], Hashable, Choice]) -> tuple[Any, ...]:
-    return entry[0]
-
-
-Progress = Callable[[int, int], None]
-Standing = Callable[[float, float], None]
-"""Called with the best makespan so far, and a bound below all points, both in seconds."""
 
 
 class BestFirst:
@@ -169,7 +166,7 @@ class BestFirst:
                 continue
             # Memory of a schedule is exact and above the bound by tensors
             # alone, so a point may drop out here.
-            if not built and not incumbents.fits(point):
+            if not built and not pricer.fits(point, incumbents.limit):
                 heapq.heappop(waiting)
                 pricer.drop(point)
                 continue
@@ -218,7 +215,3 @@ class BestFirst:
         while self._open < min(most, self.left_out) and not effort.spent and self._enter():
             pass
         self.lowest = min(self._open, self.left_out)
-
-    def choices(self) -> list[Choice]:
-        """Return the best so far, each with the points that are the same schedule."""
-        return self.found.choices()

@@ -241,7 +241,7 @@ def _memory_flips(question: Question, choice: Choice, margin: float, progress: P
     less, than = BestFirst(pricer, choice.memory_bytes - 1, 1), choice.makespan_s * (1 - margin)
     less.run(progress)
     better = [x for x in front(pricer, most, base, within=than) if x.makespan_s < than]
-    if smaller := less.choices():
+    if smaller := less.found.choices():
         then = f"below {format_bytes(choice.memory_bytes)}"
         down = Flip("memory", now, choice.memory_bytes / base, then, smaller[0])
     else:
