@@ -6,7 +6,7 @@ import umm
 from umm.errors import InfeasibleError, InputError
 from umm.program.problem import Problem
 from umm.space import Space, search
-from umm.space.budget import device_share, memory_limit, rank_limit
+from umm.space.budget import bytes_of_budget, device_share, limit_of
 from umm.space.pricing.multiplies import content_of
 from umm_sim.executor import SimExecutor
 
@@ -101,7 +101,7 @@ def test_results_come_as_a_frame_a_text_and_progress():
 )
 def test_a_budget_is_bytes_or_a_multiple_of_the_unreplicated_share(budget, nbytes):
     """Three float32 matrices of 64 × 64 on 4 ranks: a share of 12,288 bytes."""
-    assert memory_limit(budget, Problem(m=64, n=64, k=64, ranks=4)) == nbytes
+    assert bytes_of_budget(budget, Problem(m=64, n=64, k=64, ranks=4).unreplicated_share) == nbytes
 
 
 @pytest.mark.parametrize("budget", ["x", "much", "0x", 0, "-1GiB", "300"])
@@ -109,7 +109,7 @@ def test_a_budget_that_is_none_is_refused(budget):
     with pytest.raises(
         InputError, match=r"write it like 2x or 16GiB|must be above 0|write 300GiB, 300x or 300B"
     ):
-        memory_limit(budget, Problem(m=64, n=64, k=64, ranks=4))
+        bytes_of_budget(budget, Problem(m=64, n=64, k=64, ranks=4).unreplicated_share)
 
 
 def test_a_search_for_no_points_is_refused():
@@ -142,11 +142,11 @@ def test_a_search_tries_slices_all_grids_and_every_end_of_c_unless_told():
 
 
 def test_without_a_budget_a_tenth_of_the_device_is_left_to_all_else():
-    problem = Problem(m=64, n=64, k=64, ranks=8)
+    share = Problem(m=64, n=64, k=64, ranks=8).unreplicated_share
     machine = umm.machine("h100-8")
     assert device_share(machine, 8) == 80 * 10**9
-    assert rank_limit("device", problem, machine) == 72 * 10**9
-    assert rank_limit(None, problem, machine) == rank_limit("900 GB", problem, machine) == 80 * 10**9
+    assert limit_of("device", share, machine, 8) == 72 * 10**9
+    assert limit_of(None, share, machine, 8) == limit_of("900 GB", share, machine, 8) == 80 * 10**9
     assert search(Space(**SMALL), machine, top=1).limit == 72 * 10**9
 
 

@@ -10,7 +10,7 @@ from umm.cost import gemm_seconds
 from umm.errors import InfeasibleError
 from umm.figures import decision_figure
 from umm.space import Space, map_over_memory, map_over_number, search
-from umm.space.budget import memory_limit
+from umm.space.budget import bytes_of_budget
 from umm.space.vary import knob, knobs
 from umm.space.what_if.sensitivity import frontier, sensitivity
 
@@ -148,7 +148,7 @@ def test_a_maps_start_is_a_budget_that_suffices(m, n, k):
     problem = umm.Problem(m=m, n=n, k=k, ranks=7)
     share = problem.unreplicated_share
     for nbytes in range(10**6, 10**6 + 500):
-        assert memory_limit(f"{nbytes / share}x", problem) == nbytes
+        assert bytes_of_budget(f"{nbytes / share}x", share) == nbytes
 
 
 def test_a_map_over_a_number_changes_where_searches_do():

@@ -8,7 +8,6 @@ from umm.errors import InputError
 from umm.files import shown
 from umm.machines import Machine
 from umm.numbers import real_in
-from umm.program.problem import Problem
 from umm.program.tensors import LARGEST
 from umm.units import format_bytes, parse_bytes
 
@@ -25,22 +24,17 @@ A choice of this project, the same that vLLM makes (``gpu_memory_utilization = 0
 _MULTIPLE = re.compile(r"([0-9]+(?:\.[0-9]*)?(?:[eE][+-]?[0-9]+)?|\.[0-9]+)\s*x")
 
 
-def memory_limit(budget: str | int | None, problem: Problem) -> int | None:
+def bytes_of_budget(budget: str | int | None, share: float) -> int | None:
     """Return the bytes a rank may allocate; InputError for another form, or a budget that is not above 0.
 
     Args:
-        budget: Bytes (``16GiB``, or a number that is no text), a multiple of the unreplicated share
-            (|A| + |B| + |C|) / p (``2x``), or None for no limit.
-        problem: Whose share; layouts do not matter.
+        budget: Bytes (``16GiB``, or a number that is no text), a multiple of a share (``2x``), or None for no
+            limit.
+        share: Bytes of ``1x``: the unreplicated share, (|A| + |B| + |C|) / p.
 
-    >>> memory_limit("2x", Problem(m=64, n=64, k=64, ranks=4))
+    >>> bytes_of_budget("2x", 12288)
     24576
     """
-    return bytes_of_budget(budget, problem.unreplicated_share)
-
-
-def bytes_of_budget(budget: str | int | None, share: float) -> int | None:
-    """Return the bytes of a budget, given those of ``1x``; InputError as :func:`memory_limit` does."""
     if budget is None:
         return None
     if isinstance(budget, str):
@@ -67,20 +61,16 @@ def bytes_of_budget(budget: str | int | None, share: float) -> int | None:
     return int(budget)
 
 
-def rank_limit(budget: str | int | None, problem: Problem, machine: Machine) -> int:
+def limit_of(budget: str | int | None, share: float, machine: Machine, ranks: int) -> int:
     """Return the bytes a rank may allocate on a machine, never more than it has of its device.
 
     InputError for a budget in another form.
 
     Args:
-        budget: As :func:`memory_limit` takes it; ``device`` for what the device has less the reserve, None
+        budget: As :func:`bytes_of_budget` takes it; ``device`` for what the device has less the reserve, None
             for all of it.
+        share: Bytes of ``1x``.
     """
-    return limit_of(budget, problem.unreplicated_share, machine, problem.p)
-
-
-def limit_of(budget: str | int | None, share: float, machine: Machine, ranks: int) -> int:
-    """Return the bytes a rank may allocate on a machine, given those of ``1x``; see :func:`rank_limit`."""
     device = device_share(machine, ranks)
     if budget == DEVICE:
         return usual_limit(device)

@@ -11,7 +11,7 @@ from umm.layouts.frameworks.mesh import holdings
 from umm.layouts.layout import Layout
 from umm.machines import machine
 from umm.program.problem import Problem
-from umm.space.budget import memory_limit
+from umm.space.budget import bytes_of_budget
 from umm.units import parse_bandwidth, parse_bytes, parse_dimension, parse_rate, parse_seconds
 
 PARSERS = {
@@ -55,7 +55,7 @@ def quantity(random: Random, _folder: object) -> str:
     )
     if random.random() < 0.1:
         text = changed_text(random, random.choice(("2x", "1.5 x", "1e-2x", "16GiB")))
-        limit, _ = tried(lambda: memory_limit(text, Problem(m=64, n=64, k=64, ranks=4)))
+        limit, _ = tried(lambda: bytes_of_budget(text, 12288))
         match = re.fullmatch(NUMBER + r"\s*x", text.strip())
         if limit is not None and match:
             assert abs(limit - math.floor(Fraction(match[1]) * 12288)) <= 1 + limit // 2**48, (text, limit)

@@ -132,12 +132,6 @@ class Row:
         return values | {"makespan_range_s": None if self.range_s is None else list(self.range_s)}
 
 
-def timed(contender: Contender, start: Any, machine: Machine, limit: int) -> Timed:
-    """Return how long a contender takes, and whether it fits; see :func:`row_of`."""
-    made = contender.schedule(start, machine)
-    return Timed(contender, executor("sim").makespan(made), int(made.memory_bytes.max()) <= limit)
-
-
 def row_of(
     contender: Contender, start: Any, machine: Machine, limit: int, made: Schedule | None = None
 ) -> Row:
@@ -392,10 +386,12 @@ class Stack:
         of_ends = {"stationary": "auto", "movement": "auto"} if scheme.gathers_weights else how
         model = model.with_ends(ends, scheme.ranks, machine, **of_ends)
         moving = model.parts["exposed_communication"] + model.parts["reduce"]
+        # Where schemes differ in what they compute again, the row says it.
+        again = f"--recompute {recompute}" if len(self.recompute) > 1 else ""
         return Row(
             contender=scheme,
             layouts=scheme.layouts,
-            how=", ".join(x for x in (self._again(recompute), scheme.how(model.trace.schedule)) if x),
+            how=", ".join(x for x in (again, scheme.how(model.trace.schedule)) if x),
             own_s=model.makespan_s,
             makespan_s=model.makespan_s,
             exposed_s=moving * self.layers,
@@ -405,10 +401,6 @@ class Stack:
             actions=len(model.trace.schedule) // model.depths[-1],
             model=model,
         )
-
-    def _again(self, recompute: str) -> str:
-        """Return the option by which a scheme computes again, where schemes differ in it."""
-        return f"--recompute {recompute}" if len(self.recompute) > 1 else ""
 
 
 def over_routings(rows: Sequence[Row], starts: Sequence[Outline], machine: Machine) -> list[Spread]:
@@ -486,12 +478,11 @@ def systems(outline: Outline, ranks: int, machine: Machine) -> Iterator[Scheme]:
     try:
         if nodes > 1:
             for name in on_nodes(nodes, ranks // nodes):
-                yield _over_mesh(name, outline, ranks)
+                yield _changed(name, outline, ranks)
             yield from _by_heads([nodes], outline, ranks)
             for name in (*on_nodes(nodes, ranks // nodes), f"fsdp{nodes}-ulysses{ranks // nodes}"):
                 with suppress(ProblemError):  # nothing to balance
-                    of_name = f"{name}{ZIGZAG}"
-                    yield _changed(of_name, outline, ranks, partial(in_scheme, of_name, ranks=ranks))
+                    yield _changed(f"{name}{ZIGZAG}", outline, ranks)
             return
         # On one node all meshes of two axes are few enough to try; on several, only those people use.
         sharded = fully_sharded(outline)
@@ -500,9 +491,9 @@ def systems(outline: Outline, ranks: int, machine: Machine) -> Iterator[Scheme]:
         meshes = [(ranks // data, data) for data in range(2, ranks) if ranks % data == 0]
         for tensor, data in meshes:
             for name in (f"tp{tensor}-dp{data}", f"fsdp{data}-tp{tensor}", f"fsdp{data}-sp{tensor}"):
-                yield _over_mesh(name, outline, ranks)
+                yield _changed(name, outline, ranks)
         if ranks % 2 == 0 and ranks > 2:
-            yield _over_mesh(f"hsdp{ranks // 2}x2", outline, ranks)
+            yield _changed(f"hsdp{ranks // 2}x2", outline, ranks)
         yield from _by_heads([1, *(data for _, data in meshes)], outline, ranks)
     except ProblemError:  # not a preset's layouts
         return
@@ -513,12 +504,14 @@ def _by_heads(groups: Iterable[int], outline: Outline, ranks: int) -> Iterator[S
     if not any(x.attends for x in outline.statements):
         return
     for count in groups:
-        name = f"fsdp{count}-ulysses{ranks // count}"
-        yield _changed(name, outline, ranks, partial(in_scheme, name, ranks=ranks))
+        yield _changed(f"fsdp{count}-ulysses{ranks // count}", outline, ranks)
 
 
-def _changed(name: str, outline: Outline, ranks: int, change: Callable[[Outline], Outline]) -> Scheme:
+def _changed(
+    name: str, outline: Outline, ranks: int, change: Callable[[Outline], Outline] | None = None
+) -> Scheme:
     """Return the scheme of a name, with its change of the program, if any."""
+    change = change or partial(in_scheme, name, ranks=ranks)
     changed = change(outline)
     layouts = changed.layouts_of(name, ranks)
     gathers = shards_weights(name, (x.name for x in changed.tensors))
@@ -526,8 +519,3 @@ def _changed(name: str, outline: Outline, ranks: int, change: Callable[[Outline]
     if changed is not outline:
         how["change"] = change
     return Scheme(name, layouts, ranks, **how)
-
-
-def _over_mesh(name: str, outline: Outline, ranks: int) -> Scheme:
-    """Return the scheme over a mesh of ranks that has this name."""
-    return _changed(name, outline, ranks, partial(in_scheme, name, ranks=ranks))

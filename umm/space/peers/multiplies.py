@@ -14,7 +14,7 @@ from umm.layouts.layout import Layout
 from umm.layouts.places import replication_factors
 from umm.machines import Machine
 from umm.plans.movement.choice import node_count
-from umm.plans.multiply.options import PANELS, Options, known
+from umm.plans.multiply.options import Options, known
 from umm.plans.option import Option
 from umm.program.problem import MATRICES, Problem
 from umm.schedules.schedule import Schedule
@@ -140,13 +140,6 @@ def _shortest(layout: Layout, now: Layout) -> str:
     return str(next((x for x in (now, *usual) if x == layout), layout))
 
 
-def in_place(
-    start: Problem, machine: Machine, memory: str | int | None, progress: Progress | None = None
-) -> Way:
-    """Return the best way to multiply where A, B and C are; see :func:`ways_in_place`."""
-    return ways_in_place(start, machine, memory, progress)[0][1]
-
-
 BETWEEN_NODES = tuple(product("ABC", ("two-level", "gathered", "chunks")))
 """Stationary matrices and movements by which operands cross once for each node, or by collectives."""
 
@@ -253,11 +246,6 @@ class Tuned(NamedTuple):
     refusal: str | None  # Why it cannot with its own options, and what would work; None if it can.
 
 
-def pgemm() -> Way:
-    """Return ``umm.scalapack.pgemm`` of block-cyclic operands where they are, as it runs by default."""
-    return Way(PGEMM, options={"stationary": "C", "movement": PANELS})
-
-
 def tuned(
     algorithm: Algorithm,
     start: Problem,
@@ -287,7 +275,10 @@ def tuned(
         # Coordinate descent: each trial changes one option of the best so
         # far, so trials add up, not multiply.
         options = {**(best[1].options if best else fixed or {}), **trial}
-        if not _serves(algorithm, start, machine, options):
+        try:
+            if algorithm.refusal(start, machine, algorithm.chosen(options)) is not None:
+                continue
+        except ScheduleError:  # a mesh of more axes than it has
             continue
         contender = Way(algorithm.name, algorithm.name, options)
         its_cost = cost(contender.schedule(start, machine), limit)
@@ -318,10 +309,3 @@ def _values(option: Option, start: Problem, limit: int) -> Iterator[Any]:
         yield not option.default
     elif isinstance(option.default, str):
         yield from (value for value in option.values if value != option.default)
-
-
-def _serves(algorithm: Algorithm, start: Problem, machine: Machine, options: dict[str, Any]) -> bool:
-    try:
-        return algorithm.refusal(start, machine, algorithm.chosen(options)) is None
-    except ScheduleError:  # a mesh of more axes than it has
-        return False

@@ -1,9 +1,9 @@
 """One table of current practice: the universal algorithm, and everything else that computes the same."""
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from functools import partial
-from typing import Any, Protocol, cast
+from typing import Any, cast
 
 from umm.algorithms.scheduling import algorithms
 from umm.errors import EndedEarlyError, InfeasibleError, InputError
@@ -11,6 +11,7 @@ from umm.executor import executor
 from umm.machines import Machine
 from umm.machines import machine as find_machine
 from umm.plans.movement.blocks import by_owner
+from umm.plans.multiply.options import PANELS
 from umm.program import Chain, Outline
 from umm.program.problem import MATRICES, Problem
 from umm.schedules.schedule import Schedule
@@ -89,7 +90,7 @@ def peers(
 
 
 def _compared(
-    field: "Field",
+    field: "OfMultiply | OfProgram",
     machine: Machine,
     report: Report,
     rows: list[Row],
@@ -143,50 +144,19 @@ MOST_WORK = 200_000
 """Work of the search of several statements: about half of its usual, as a user waits for the table."""
 
 
-class Field(Protocol):
-    """Who competes in a program."""
-
-    start: Any  # the program, and where its operands start
-    asked: Any  # The problem as it was asked; None of several statements.
-    ranks: int  # ranks that share the work
-    size: str  # what of it varies for where the verdict changes: `m` or `tokens`
-    stack: Stack | None  # The layers of a model; None for the program alone.
-    refused: dict[str, str]  # by name, why an algorithm cannot compute it, and what would work
-    proven: bool  # whether the universal contender is proven to be the best of its space
-
-    @property
-    def names(self) -> Sequence[str]:
-        """Of all contenders, in the order in which they are priced."""
-
-    def limit(self, start: Any) -> int:
-        """Return the bytes a rank may hold of the program at some size."""
-
-    def contenders(self, limit: int, rows: Sequence[Row]) -> Iterable[Contender]:
-        """Yield the contenders, the cheapest to price first and those that need a search last.
-
-        Args:
-            limit: Bytes that a rank may hold.
-            rows: Of those yielded so far; the list grows.
-        """
-
-    def row(self, contender: Any, limit: int) -> Row:
-        """Simulate a contender and return its row.
-
-        Args:
-            contender: The last one yielded.
-            limit: Bytes that a rank may hold.
-        """
-
-    def free(self) -> Choice | None:
-        """Return the best point with free choice of layouts, if the universal contender is not that."""
-
-    def stretches(self, rows: list[Row]) -> list[Stretch]:
-        """Return the best action at all sizes around, given the rows of this one."""
-
-
 class OfMultiply:
-    """Who competes in one multiply: the universal algorithm in place, redistributed, and every other one."""
+    """Who competes in one multiply: the universal algorithm in place, redistributed, and every other one.
 
+    Attributes:
+        start: The program, and where its operands start.
+        asked: The problem as it was asked; None of several statements.
+        size: What of the program varies for where the verdict changes: ``m`` or ``tokens``.
+        stack: The layers of a model; None for the program alone.
+        refused: By name, why an algorithm cannot compute it, and what would work.
+        proven: Whether the universal contender is proven to be the best of its space.
+    """
+
+    start: Any
     size = "m"
     stack: Stack | None = None
     proven = True
@@ -236,9 +206,9 @@ class OfMultiply:
                 yield best.contender
             elif best.refusal is not None:
                 self.refused[name] = best.refusal
-        if self._joins:
-            yield multiplies.pgemm()
-        yield multiplies.in_place(*where, partial(self._report, "in place"))
+        if self._joins:  # `umm.scalapack.pgemm` of block-cyclic operands where they are, as by default
+            yield multiplies.Way(multiplies.PGEMM, options={"stationary": "C", "movement": PANELS})
+        yield multiplies.ways_in_place(*where, partial(self._report, "in place"))[0][1]
         moved = multiplies.redistributed(*where, partial(self._report, "redistribute"))
         if moved is not None:
             yield moved
@@ -263,6 +233,7 @@ class OfMultiply:
 class OfProgram:
     """Who competes in several statements: the best layouts of the space, and those of training systems."""
 
+    start: Any
     size = "tokens"
     asked: Any = None
 
@@ -365,7 +336,7 @@ class OfProgram:
         self._schemes.insert(0, scheme)
         yield scheme
 
-    def row(self, contender: Scheme, limit: int) -> Row:
+    def row(self, contender: Any, limit: int) -> Row:
         """Simulate a contender and return its row."""
         if self._row is not None and contender is self._row.contender:
             return self._row

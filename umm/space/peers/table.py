@@ -13,10 +13,10 @@ from umm.machines import Machine
 from umm.notebook import Shown
 from umm.program.problem import Problem
 from umm.space.bounds.closed_form import least_seconds
-from umm.space.budget import rank_limit
+from umm.space.budget import limit_of
 from umm.space.choice import Choice
 from umm.space.peers import multiplies
-from umm.space.peers.contender import MARGIN, Contender, Row, Scheme, Stack, Timed, chosen, timed
+from umm.space.peers.contender import MARGIN, Contender, Row, Scheme, Stack, Timed, chosen
 from umm.space.peers.multiplies import PDGEMM
 from umm.space.search.search import Report
 from umm.space.search.uncertainty import TOLERANCE, Starts, assumed_starts
@@ -109,9 +109,11 @@ class Around:
         try:
             # Layouts are searched at both ends alone: in between, what won there or here is only timed.
             for end in (max(1, m // MAX_STRETCH), m * MAX_STRETCH):
-                start = replace(self.start, m=end)
-                moved = self._moved(start) if self._is_open(end) else None
-                self.others += [moved] if moved else []
+                if self._is_open(end):
+                    start = replace(self.start, m=end)
+                    report = partial(self.report, f"where the verdict changes, m = {end}: redistribute")
+                    moved = multiplies.redistributed(start, self.machine, self.memory, report)
+                    self.others += [moved] if moved else []
             self._between = [x for x in multiplies.BETWEEN_NODES if x in self._rivals]
             looked_at = [here, *(self._timed(x) for x in (max(1, m // MAX_STRETCH), m * MAX_STRETCH))]
             self.others = [x for x in self.others if any(_rivals(x, timed) for timed in looked_at)]
@@ -134,10 +136,14 @@ class Around:
             self.report(f"where the verdict changes, m = {m}: {x.name}", number, len(self.others))
             with suppress(ProblemError):  # what it needs may depend on m
                 if (id(x), m) not in self._known:
-                    limit = rank_limit(self.memory, start, self.machine)
-                    self._known[id(x), m] = timed(x, start, self.machine, limit)
+                    self._known[id(x), m] = self._simulated(x, start)
                 times.append(self._known[id(x), m])
         return times
+
+    def _simulated(self, contender: Contender, start: Problem) -> Timed:
+        made = contender.schedule(start, self.machine)
+        limit = limit_of(self.memory, start.unreplicated_share, self.machine, start.p)
+        return Timed(contender, executor("sim").makespan(made), int(made.memory_bytes.max()) <= limit)
 
     def _in_place(self, m: int) -> Timed:
         if m not in self._stays:
@@ -146,13 +152,8 @@ class Around:
             costs = multiplies.ways_in_place(start, self.machine, self.memory, report, self._between)
             most = RIVAL * costs[0][0][1]
             self._rivals |= {_pair(way) for (_, seconds), way in costs if seconds <= most}
-            stay = costs[0][1]
-            self._stays[m] = timed(stay, start, self.machine, rank_limit(self.memory, start, self.machine))
+            self._stays[m] = self._simulated(costs[0][1], start)
         return self._stays[m]
-
-    def _moved(self, start: Problem) -> Contender | None:
-        report = partial(self.report, f"where the verdict changes, m = {start.m}: redistribute")
-        return multiplies.redistributed(start, self.machine, self.memory, report)
 
     def _is_open(self, m: int) -> bool:
         """Whether something could be worth more than staying in place."""
@@ -265,14 +266,6 @@ class Peers(Shown):
         return others if scheme.with_name(x.contender for x in others) is not scheme else self.rows
 
     @property
-    def _needing_less(self) -> str:
-        """A remedy that needs less memory, where no row fits."""
-        trained = any(x.name == "dY" for x in self.start.tensors)
-        if self.stack is not None and trained and "all" not in self.stack.recompute:
-            return "--recompute all and more --nodes need less"
-        return "more --nodes need less"
-
-    @property
     def _none_fits(self) -> bool:
         """Whether no row fits, of several statements."""
         return self.size != "m" and not any(row.fits for row in self.rows)
@@ -303,9 +296,11 @@ class Peers(Shown):
         first, best = self.rows[0], self.best
         if self._none_fits:
             none = "None" if self.complete else "None that was simulated"
+            trained = any(x.name == "dY" for x in self.start.tensors)
+            again = self.stack is not None and trained and "all" not in self.stack.recompute
             return (
                 f"{none} fits {format_bytes(self.limit)} a rank: {best.title} needs the least, "
-                f"{format_bytes(best.memory_bytes)}; {self._needing_less}."
+                f"{format_bytes(best.memory_bytes)}; {'--recompute all and ' * again}more --nodes need less."
             )
         words = best.contender.in_words(self.start)
         sentence = f"{_sentence(words) if self.size == 'm' else words}: {format_seconds(best.makespan_s)}"
