@@ -1,6 +1,5 @@
 """Lower bounds of makespan and memory: of a whole space at once, and for any order of ops."""
 
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
 
@@ -138,18 +137,18 @@ def closed_form(points: MultiplyPoints, machine: Machine, only: tuple[int, ...] 
     """
     seconds, memory = np.full(points.shape, np.inf), np.full(points.shape, np.inf)
     takes = np.zeros(points.shape)
+
+    def bounds() -> Bounds:
+        allowed = (x.reshape(-1)[points.allowed] for x in (seconds, memory, takes))
+        return Bounds(*(x * factor for x, factor in zip(allowed, (ROUNDING, 1.0, ROUNDING), strict=True)))
+
     try:
         takes = _fill(seconds, memory, points, machine, only)
     except KeyboardInterrupt:
         if not np.isfinite(memory).any():
             raise
-        raise EndedEarlyError(_bounds(points, seconds, memory, takes)) from None
-    return _bounds(points, seconds, memory, takes)
-
-
-def _bounds(points: MultiplyPoints, seconds: Floats, memory: Floats, takes: Floats) -> Bounds:
-    seconds, memory, takes = (x.reshape(-1)[points.allowed] for x in (seconds, memory, takes))
-    return Bounds(seconds * ROUNDING, memory, takes * ROUNDING)
+        raise EndedEarlyError(bounds()) from None
+    return bounds()
 
 
 def _fill(
@@ -159,19 +158,21 @@ def _fill(
     bare = points.bare
     by_matrix = {x: OperandLayouts(x, points.choices[i], bare.itemsize(x)) for i, x in enumerate(MATRICES)}
     # How replicas are summed at the end matters to no op: options that differ only there share one bound.
-    grouped = _alike_but_for_final(points.options)
-    alike = {options: numbers for options, numbers in grouped.items() if options.movement != PANELS}
+    alike: dict[Options, list[int]] = {}
     for o, options in enumerate(points.options):
         if options.movement == PANELS:  # not the ops of tiles, but of what ranks hold
             seconds[o], memory[o] = least_seconds(bare, machine), 0.0
+        else:
+            alike.setdefault(replace(options, final=Options.final), []).append(o)
     for s, stationary in enumerate(points.stationary if alike else ()):
         first, second = (x for x in MATRICES if x != stationary)
         # The first operand's layouts go in blocks, or arrays over all
         # pairs of ranks would not fit into memory.
         step = max(1, AT_ONCE // (len(by_matrix[second]) * bare.p * (len(only) if only else bare.p)))
+        every = by_matrix[first]
         cuts = {
-            start: by_matrix[first].cut(start, start + step)
-            for start in range(0, len(by_matrix[first]), step)
+            start: replace(every, layouts=every.layouts[start : start + step])
+            for start in range(0, len(every), step)
         }
         for number, layout in enumerate(by_matrix[stationary].layouts):
             for start, x in cuts.items():
@@ -194,14 +195,6 @@ def _fill(
         seconds += takes
         memory += holds
     return takes
-
-
-def _alike_but_for_final(options: Sequence[Options]) -> dict[Options, list[int]]:
-    """Return the numbers of the options that differ only in how replicas of C end."""
-    alike: dict[Options, list[int]] = {}
-    for number, one in enumerate(options):
-        alike.setdefault(replace(one, final=Options.final), []).append(number)
-    return alike
 
 
 def replica_seconds(layout: Layout, problem: Problem, machine: Machine, options: Options) -> float:
@@ -238,5 +231,6 @@ def _replica_seconds(layout: Layout, problem: Problem, machine: Machine, options
         # that picks lanes itself may do better.
         lane = src * lanes + numbered_within(src) % lanes
         busy = np.bincount(lane, seconds) if find_policy(options.policy).closed_form else seconds
-        total += max(float(busy.max()), float(links.busiest(between) + links.latency[src, dst].min()))
+        busiest = links.busy(links.by_rank(between)).max(axis=0, initial=0.0)
+        total += max(float(busy.max()), float(busiest + links.latency[src, dst].min()))
     return total

@@ -12,6 +12,7 @@ import numpy as np
 
 from umm.arrays import Bools, Floats, Ints, distinct
 from umm.dtypes import weight_bytes
+from umm.layouts.edges import ceil_edges
 from umm.layouts.layout import Layout
 from umm.machines import Machine
 from umm.machines.machine import GemmLimits
@@ -68,7 +69,8 @@ class Combinations:
         self.by = {d: parts[0] for d, parts in self.own.parts.items()}
         self.at = {d: place[0][self.ranks] for d, place in self.own.place.items()}
         size = {"m": problem.m, "n": problem.n, "k": problem.k}[self.moving]
-        self.by[self.moving] = Parts.shares(size, layout.replicas)
+        # The replicas of the stationary matrix share the third dimension.
+        self.by[self.moving] = Parts(ceil_edges(size, layout.replicas), layout.replicas)
         self.at[self.moving] = self.own.replica[0][self.ranks]
         self.worked: dict[str, tuple[int, ...]] = {}
         for d, place in self.at.items():
@@ -140,14 +142,6 @@ class Combinations:
             return array
         return array.take(self._overlap(layouts, self.moving).other, axis=axis)
 
-    def _first_of_kinds(self, layouts: OperandLayouts, array: Bools) -> Bools:
-        """Return an array over layouts of the matrix that X or Y meets over their kinds of cuts."""
-        axis = -1 if layouts is self.x else -2
-        if array.shape[axis] == 1:
-            return array
-        first = np.unique(self._overlap(layouts, self.moving).other, return_index=True)[1]
-        return array.take(first, axis=axis)
-
     def _area(self, layouts: OperandLayouts, measure: int) -> Floats:
         """Return a measure along both dimensions, multiplied."""
         key = (layouts.matrix, measure)
@@ -181,7 +175,9 @@ class Combinations:
             return np.asarray(engine.max(axis=0))
         # Flow shop of gets, gemms and accumulates: each stage's load, plus
         # the least time before it and after it.
-        one = np.where(self.works, self._one_gemm(), 0.0)
+        volume: Floats = self.shortest["m"] * self.shortest["n"] * self.shortest["k"]
+        shortest = self._limits.start_s + volume * (2.0 / (self._limits.rate * self._pace("peak")))
+        one = np.where(self.works, shortest, 0.0)
         gets = [self._gets(f, options) for f in (self.x, self.y) if f.matrix != "C"]
         head = gets[0].at_least if len(gets) == 1 else np.maximum(gets[0].at_least, gets[1].at_least)
         get_lane = busiest_lane(gets, machine.copy_engines)
@@ -229,10 +225,6 @@ class Combinations:
         )
         return roofline + self.ops * limits.start_s
 
-    def _one_gemm(self) -> Floats:
-        volume: Floats = self.shortest["m"] * self.shortest["n"] * self.shortest["k"]
-        return self._limits.start_s + volume * (2.0 / (self._limits.rate * self._pace("peak")))
-
     @cached_property
     def _limits(self) -> GemmLimits:
         return self.machine.gemm_limits(self.problem.dtype, self.problem.k)
@@ -256,38 +248,33 @@ class Combinations:
             return self._transfers(layouts, size, number, smallest, times=self.count[third])
         # A rank gets whole tiles in place of slices where these would be more.
         size, number = self._area(layouts, OVERLAP if slices else WHOLE), self._area(layouts, WHOLES)
-        if self.stationary == "C" and layouts.matrix == "B" and self._one_tile():
+        across, grid = self.layout.process_grid, self.layout.grid_shape()
+        one_tile = grid[0] <= across[0] and grid[1] <= across[1]
+        if self.stationary == "C" and layouts.matrix == "B" and one_tile:
             # Loops run m, k, n: rows of A come back to the same B, unless there is a single tile of it.
             wide = self.count["n"] > 1
             again = wide | (self._along("k", WHOLES, layouts) > 1)
             if not slices:
                 n_size, n_number = self._of(layouts, "n", WHOLE), self._of(layouts, "n", WHOLES)
-                widely = self._first_of_kinds(layouts, wide)
+                # Over kinds of cuts of the matrix that this one meets, in place of its layouts.
+                axis, other = -1 if layouts is self.x else -2, self._overlap(layouts, self.moving).other
+                first = np.unique(other, return_index=True)[1]
+                widely = wide if wide.shape[axis] == 1 else wide.take(first, axis=axis)
                 size = np.where(widely, self._of(layouts, "k", GOT_AGAIN) * n_size, size)
                 number = np.where(widely, self._of(layouts, "k", SEGMENTS) * n_number, number)
             times = np.where(again, self.count["m"], 1.0)
             return self._transfers(layouts, size, number, smallest, times=times)
         return self._transfers(layouts, size, number, smallest)
 
-    def _one_tile(self) -> bool:
-        grid = self.layout.grid_shape()
-        return grid[0] <= self.layout.process_grid[0] and grid[1] <= self.layout.process_grid[1]
-
     @cached_property
     def _accumulates(self) -> list[Transfers]:
         """The accumulates, one for every op whose tile of C another rank owns; none if C stays in place."""
-        return [self._accumulated(layouts) for layouts in (self.x, self.y) if layouts.matrix == "C"]
-
-    def _accumulated(self, layouts: OperandLayouts) -> Transfers:
-        third = next(d for d in "mnk" if d not in DIMENSIONS["C"])
-        size, number, smallest = (
-            self._area(layouts, OVERLAP),
-            self._area(layouts, SEGMENTS),
-            self._area(layouts, SHORTEST),
-        )
-        return self._transfers(
-            layouts, size, number, smallest, self.machine.accumulate_efficiency, self.count[third]
-        )
+        layouts = next((x for x in (self.x, self.y) if x.matrix == "C"), None)
+        if layouts is None:
+            return []
+        size, number, smallest = (self._area(layouts, x) for x in (OVERLAP, SEGMENTS, SHORTEST))
+        efficiency = self.machine.accumulate_efficiency
+        return [self._transfers(layouts, size, number, smallest, efficiency, self.count["k"])]
 
     def _transfers(
         self,

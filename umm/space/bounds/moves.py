@@ -86,7 +86,12 @@ def least_moving(points: MultiplyPoints, machine: Machine) -> tuple[Floats, Floa
     what is multiplied. Both arrays have the axes of ``points.shape``.
     """
     seconds, memory = np.zeros(points.shape), np.zeros(points.shape)
-    into = _inward(machine, points.ranks)
+    # The bytes/s of all links together that can be the last of a route to each rank.
+    devices = [machine.device_of(rank, points.ranks) for rank in range(points.ranks)]
+    into = np.full(points.ranks, np.inf)
+    for rank, device in enumerate(devices):
+        last = {machine.route(other, device)[-1] for r, other in enumerate(devices) if r != rank}
+        into[rank] = machine.link_bandwidth[sorted(last)].sum() if last else np.inf
     for i, (x, layouts) in enumerate(zip(MATRICES, points.choices, strict=True)):
         outside = points.given.get(x)
         if outside is None:
@@ -139,13 +144,3 @@ def _shared(edges: Ints, places: int, others: Ints, other_places: int) -> Ints:
     turn = np.arange(len(edges) - 1)[:, None] % places, np.arange(len(others) - 1)[None] % other_places
     np.add.at(shared, turn, np.maximum(high - low, 0))
     return shared
-
-
-def _inward(machine: Machine, ranks: int) -> Floats:
-    """Return the bytes/s of all links together that can be the last of a route to each rank."""
-    devices = [machine.device_of(rank, ranks) for rank in range(ranks)]
-    bandwidths = []
-    for rank, device in enumerate(devices):
-        last = {machine.route(other, device)[-1] for r, other in enumerate(devices) if r != rank}
-        bandwidths.append(machine.link_bandwidth[sorted(last)].sum() if last else np.inf)
-    return np.array(bandwidths)

@@ -7,7 +7,6 @@ from functools import cached_property, lru_cache
 import numpy as np
 
 from umm.arrays import Bools, Floats, Ints, distinct, offsets_of
-from umm.layouts.edges import ceil_edges
 from umm.layouts.layout import Layout
 
 OVERLAP, SEGMENTS, GOT_AGAIN, WHOLE, WHOLES, LARGEST, LONGEST, SMALLEST, SHORTEST = range(9)
@@ -33,11 +32,6 @@ class Parts:
 
     def __hash__(self) -> int:
         return hash(self._key)
-
-    @classmethod
-    def shares(cls, size: int, count: int) -> "Parts":
-        """Return the shares of a dimension that the replicas of a stationary matrix take."""
-        return cls(ceil_edges(size, count), count)
 
 
 @dataclass(frozen=True, eq=False)
@@ -169,7 +163,3 @@ class OperandLayouts:
             int(np.diff(x.row_edges).max()) * int(np.diff(x.col_edges).max()) * self.itemsize
             for x in self.layouts
         ]
-
-    def cut(self, start: int, stop: int) -> "OperandLayouts":
-        """Return some consecutive layouts."""
-        return OperandLayouts(self.matrix, self.layouts[start:stop], self.itemsize)

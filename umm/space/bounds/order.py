@@ -167,36 +167,28 @@ class Around(NamedTuple):
 
 def in_line(statements: Sequence[Statement], number: int, work: StatementWork, around: Around) -> list[float]:
     """Return the shares of a statement in the line, and in the line up to each multiply and its sum."""
-    line = _line(statements, number, work, around)
+    # The line is statements one after another, whatever the ranks: work on every rank, the wait of the first
+    # one for its gathers, and the wait of the next one, or of the end, for its sums.
+    takes = work.span
+    if number == 0 and number not in around.later:
+        takes = np.max([takes, *work.comes.values()], axis=0)
+    line = float(takes.min())
     last = float(work.span.min()) + max(work.summed, 0.0 if work.sums is None else float(work.sums[1].max()))
+    # Others may go on beside the sum of one that may come earlier, and even end after.
+    if work.sums is not None and number not in around.earlier:
+        part, complete = work.sums
+        if number + 1 == len(statements):
+            line += float(complete.max())
+        elif around.everywhere and number + 1 not in around.later:
+            # The next one begins after some of the sum is complete: not where it only adds to it.
+            statement, name = statements[number + 1], statements[number].out
+            if is_multiply(statement):
+                waits = name in (statement.a, statement.b) and name != statement.out
+            else:
+                waits = name in statement.reads and (name != statement.out or statement.passes)
+            line += waits * (float(complete.min()) if around.whole else part)
     # A sum may outlast everything after it, so each prefix that ends in
     # a multiply and its sum is a bound too.
     ends = [i for i, x in enumerate(statements) if is_multiply(x) and i not in around.later]
     sure = line * (number not in around.later)  # those that may come later may still be undone
     return [line, *(sure if number < end else last * (number == end) for end in ends)]
-
-
-def _line(statements: Sequence[Statement], number: int, work: StatementWork, around: Around) -> float:
-    """Return the share of a statement in the line: statements one after another, whatever the ranks."""
-    # That is its work on every rank, the wait of the first one for its gathers, and the wait of the next one,
-    # or of the end, for its sums.
-    takes = work.span
-    if number == 0 and number not in around.later:
-        takes = np.max([takes, *work.comes.values()], axis=0)
-    line = float(takes.min())
-    if work.sums is None or number in around.earlier:  # others may go on beside its sum, and even end after
-        return line
-    part, complete = work.sums
-    if number + 1 == len(statements):
-        return line + float(complete.max())
-    if not around.everywhere or number + 1 in around.later:
-        return line
-    waits = _waits_for(statements[number + 1], statements[number].out)
-    return line + waits * (float(complete.min()) if around.whole else part)
-
-
-def _waits_for(statement: Statement, name: str) -> bool:
-    """Whether a statement begins after some of a tensor is complete: not where it only adds to it."""
-    if is_multiply(statement):
-        return name in (statement.a, statement.b) and name != statement.out
-    return name in statement.reads and (name != statement.out or statement.passes)

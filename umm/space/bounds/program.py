@@ -13,7 +13,7 @@ resource of an assignment is a sum over statements. With x[g, c] = 1 where group
 Source: Huangfu and Hall (2018), Parallelizing the dual revised simplex method; https://highs.dev.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from math import prod
 from typing import NamedTuple
 
@@ -26,7 +26,8 @@ from umm.space.assignments import Place
 MOST_NODES = 200  # nodes of the solver's branch and bound: the bound at its end is one, if not the least
 ENTRIES_OF_AN_ACTION, NUMBERS_OF_AN_ACTION = 2_000, 10_000
 """Entries of the matrix that the solver goes through while an action is simulated, and numbers added up."""
-MOST_AT_ONCE = 2**20  # numbers added up at once: more need more memory, and leave a signal waiting
+MAX_SUMMED_AT_ONCE = 2**20
+"""Numbers that are added up at once: more need more memory, and leave a signal waiting."""
 
 
 class Least(NamedTuple):
@@ -132,17 +133,10 @@ class LayoutProgram:
             most: Seconds.
             left: For each group the choices to look at.
         """
-        shape, apart, size = tuple(map(len, left)), 0, self._tables[0][1].shape[-1]
+        shape, size = tuple(map(len, left)), self._tables[0][1].shape[-1]
         tables = [(groups, x[np.ix_(*(left[g] for g in groups))]) for groups, x in self._tables]
-        while apart < len(shape) and prod(shape[apart:]) * size > MOST_AT_ONCE:
-            apart += 1
         bounds, places = [np.zeros(0)], [np.zeros((0, len(shape)), dtype=np.int64)]
-        for first in np.ndindex(shape[:apart]):
-            total = np.zeros((*shape[apart:], size))
-            for groups, seconds in tables:
-                part = seconds[tuple(first[x] for x in groups if x < apart)]
-                spread = (n if x in groups else 1 for x, n in enumerate(shape) if x >= apart)
-                total += part.reshape(*spread, size)
+        for first, total in summed(shape, tables):
             busiest = total.max(axis=-1)
             inner = np.argwhere(busiest < most)
             bounds.append(busiest[tuple(inner.T)])
@@ -165,6 +159,27 @@ class LayoutProgram:
         if len(groups) == 1:
             return np.asarray(self._first[groups[0]] + np.arange(self.shape[groups[0]]))
         return count + np.arange(prod(self.shape[x] for x in groups))
+
+
+def summed(
+    shape: Sequence[int], terms: Sequence[tuple[Sequence[int], Floats]]
+) -> Iterator[tuple[tuple[int, ...], Floats]]:
+    """Yield the sums of terms for all choices of groups, in blocks, with the choices of the first groups.
+
+    Args:
+        shape: Number of choices of each group.
+        terms: The groups that each depends on, ascending, and by choice of each its parts.
+    """
+    size, apart = terms[0][1].shape[-1], 0
+    # The first groups are looped over until a block of the others fits into memory.
+    while apart < len(shape) and prod(shape[apart:]) * size > MAX_SUMMED_AT_ONCE:
+        apart += 1
+    for first in np.ndindex(*shape[:apart]):
+        total = np.zeros((*shape[apart:], size))
+        for groups, numbers in terms:
+            part = numbers[tuple(first[x] for x in groups if x < apart)]
+            total += part.reshape(*(n if x in groups else 1 for x, n in enumerate(shape) if x >= apart), size)
+        yield first, total
 
 
 def _joined(tables: Sequence[tuple[Sequence[int], Floats]]) -> list[tuple[Sequence[int], Floats]]:

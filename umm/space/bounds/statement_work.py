@@ -31,7 +31,7 @@ from umm.plans.statements.multiplies import (
     one_sided_part,
     sums_with_next,
 )
-from umm.program import Chain, Multiply, Statement
+from umm.program import Chain, Statement
 from umm.program.problem import MATRICES
 from umm.program.statements.multiply import is_multiply, is_product, joinable
 from umm.program.tensors import Tensor
@@ -113,7 +113,9 @@ def statement_work(
     by_collectives = chosen(problem, machine, stationary, str(options.get("movement", "auto")))
     if by_collectives.price is not None:
         return _collective(by_collectives, by_collectives.price, machine, paid, fresh)
-    if _may_be_slivers(statement, machine, problem.p, options):
+    # One of several nodes may move slivers, and its other layouts are by collectives.
+    by_others = not one_sided(machine, problem.p, str(options.get("movement", "auto")))
+    if by_others and not statement.beside and node_count(machine, problem.p) > 1:
         least = least_work(problem, machine, stationary)
         if least.actions > MOST_WRITTEN * problem.p:
             return replace(_without_schedule(least, machine, problem.p), stationary=stationary)
@@ -162,8 +164,8 @@ def _written_work(
     if not statement.passes:
         return work
     passes = np.bincount(written.rank[written.kind == MAP], minlength=written.ranks).max(initial=0)
-    aligned = tuple(_aligned(statement, tensors, x) for x in statement.reads)
-    return replace(work, aligned=aligned, single=bool(passes <= 1))
+    whole_tiles = tuple(aligned(statement, tensors, x) for x in statement.reads)
+    return replace(work, aligned=whole_tiles, single=bool(passes <= 1))
 
 
 def _added_first(
@@ -247,7 +249,7 @@ def _moves(part: Schedule, machine: Machine) -> dict[str, Floats]:
     return moves
 
 
-def _aligned(statement: Statement, tensors: Mapping[str, Tensor], name: str) -> bool:
+def aligned(statement: Statement, tensors: Mapping[str, Tensor], name: str) -> bool:
     """Return whether a map reads whole tiles of a tensor at the ranks that own them."""
     read, out = tensors[name].layout, tensors[statement.out].layout
     return (out.shape, out.cuts) == (read.shape, read.cuts) and out == read
@@ -331,12 +333,6 @@ def _of_loads(engines: Any, slowed: Any, links: Floats, span: Any, actions: int)
     return StatementWork(seconds, span.astype(np.float64) * ROUNDING, actions={"": actions})
 
 
-def _may_be_slivers(statement: Multiply, machine: Machine, ranks: int, options: Mapping[str, Any]) -> bool:
-    """Whether a one-sided multiply is one of several nodes, whose other layouts it does by collectives."""
-    by_others = not one_sided(machine, ranks, str(options.get("movement", "auto")))
-    return by_others and not statement.beside and node_count(machine, ranks) > 1
-
-
 def _without_schedule(least: BatchWork, machine: Machine, p: int) -> StatementWork:
     """Return work of which no schedule was written."""
     engines = np.bincount(link_times(machine, p).device, least.gemms, machine.device_count)
@@ -376,7 +372,10 @@ def _collective(
     least = gemms / how.chunks * (not how.turns)
     comes = dict[str, Floats]()
     for x, flow in price.gathered.items():
-        arrives = _after_hop(moves[x], flow.hop / how.chunks * ROUNDING)
+        # What has come last from another node is there for its rank's mates a hop later.
+        busy = moves[x].max(axis=0)
+        passed = moves[x][1][busy > 0].min(initial=np.inf) + flow.hop / how.chunks * ROUNDING
+        arrives = np.where(busy > 0, np.maximum(busy, passed), 0.0)
         comes[x] = np.where(moves[x].any(axis=0), arrives + start_s * ROUNDING + least, 0.0)
     return replace(
         work, stationary=by.stationary, moves=moves, comes=comes, sums=sums, single=single, how=how,
@@ -388,14 +387,6 @@ def _collective(
 def _on_links(flow: Flow, machine: Machine, lanes: int) -> Floats:
     """Return the load of each rank's links by a collective, shape (LINKS, ranks)."""
     return np.pad(flow.busy(machine, lanes) * ROUNDING, ((0, 1), (0, 0)))
-
-
-def _after_hop(load: Floats, hop: float) -> Floats:
-    """Return the seconds until all has reached each rank."""
-    # What has come last from another node is there for its rank's mates a hop later.
-    busy = load.max(axis=0)
-    passed = load[1][busy > 0].min(initial=np.inf) + hop
-    return np.where(busy > 0, np.maximum(busy, passed), 0.0)
 
 
 def _last_of_sums(price: Price, how: Gathered, machine: Machine) -> tuple[float, Floats] | None:

@@ -1,8 +1,8 @@
 """The work of every statement of a program for all layouts of its tensors, and bounds that follow from it."""
 
-import math
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from itertools import product
 from typing import Any
 
@@ -17,7 +17,7 @@ from umm.plans.multiply.replicas import how_summed_as
 from umm.plans.share import fresh, gathers_anew, paid
 from umm.plans.sink import may_change_turns
 from umm.plans.statements.multiplies import as_problem, completing
-from umm.program import Copy, Multiply, Outline, Statement
+from umm.program import Copy, Outline, Statement
 from umm.program.layers import copies
 from umm.program.problem import MATRICES
 from umm.program.statements import statement_to_dict
@@ -25,11 +25,10 @@ from umm.program.statements.multiply import is_multiply, is_product, joinable
 from umm.program.tensors import Tensor
 from umm.space.assignments import Assignments, Place
 from umm.space.bounds.order import Around, in_line, in_order
-from umm.space.bounds.statement_work import StatementWork, statement_work
+from umm.space.bounds.program import summed
+from umm.space.bounds.statement_work import StatementWork, aligned, statement_work
 
 ROWS_COMPARED_FIRST = 64  # rows by which resources are compared before they are by all
-MAX_SUMMED_AT_ONCE = 2**20
-"""Numbers that are added up at once: more need more memory, and leave a signal waiting."""
 Known = dict[object, StatementWork]  # the work of statements, by all that it depends on
 
 
@@ -46,15 +45,8 @@ class StatementTable:
     # last gemm before its sums to the first action of each rank that reads it.
     waits: Mapping[Place, Mapping[str, Floats]]
 
-    def work(self, place: Sequence[int]) -> StatementWork:
-        """Return its work in an assignment."""
-        return self.works[self._choices(place)]
-
-    def waiting(self, place: Sequence[int]) -> Mapping[str, Floats]:
-        """Return its waits in an assignment; see ``waits``."""
-        return self.waits[self._choices(place)]
-
-    def _choices(self, place: Sequence[int]) -> Place:
+    def at(self, place: Sequence[int]) -> Place:
+        """Return the choices of its groups in an assignment."""
         return tuple(place[group] for group in self.groups)
 
 
@@ -85,7 +77,7 @@ class Tables:
 
     def busiest(self, place: Sequence[int]) -> float:
         """Return the seconds of the busiest resource of an assignment, a lower bound of its makespan."""
-        rows = [table.seconds[tuple(place[x] for x in table.groups)] for table in self.all]
+        rows = [table.seconds[table.at(place)] for table in self.all]
         return float(np.sum(rows, axis=0).max())
 
     def bound(self, place: Sequence[int]) -> float:
@@ -107,33 +99,32 @@ class Tables:
         kept: dict[str, str] = {}
         for x, table in pairs:
             if is_product(x):
-                stays = table.work(place).stationary
+                stays = table.works[table.at(place)].stationary
                 # Multiplies that add up in one tensor may each keep another one: they choose again.
                 kept[x.out] = stays if kept.get(x.out, stays) == stays else "auto"
         return kept
 
+    def _moving(self, place: Sequence[int]) -> Iterator[tuple[StatementWork, tuple[str, ...]]]:
+        """Yield the work of each statement of an assignment, and the matrices that it moves itself."""
+        statements, works = self.points.outline.statements, [x.works[x.at(place)] for x in self.statements]
+        plans = {i: work.how for i, work in enumerate(works) if work.how is not None}
+        # A gathered operand is shared by later statements, so it counts only where it is gathered anew.
+        anew = gathers_anew(statements, plans)
+        for number, work in enumerate(works):
+            sums = () if summed_with_next(statements, plans, number) else ("C",)
+            yield work, (*anew.get(number, ()), *sums)
+
     def actions(self, place: Sequence[int]) -> int:
         """Return about how many actions the schedule of an assignment has."""
-        statements, works = self.points.outline.statements, [table.work(place) for table in self.statements]
-        plans = {i: work.how for i, work in enumerate(works) if work.how is not None}
-        # A gathered operand is shared by later statements, so its actions
-        # count only where it is gathered anew.
-        anew, actions = gathers_anew(statements, plans), 0
-        for number, work in enumerate(works):
-            sums = ("C",) if not summed_with_next(statements, plans, number) else ()
-            actions += sum(work.actions.get(x, 0) for x in ("", *anew.get(number, ()), *sums))
-        return actions
+        return sum(work.actions.get(x, 0) for work, moves in self._moving(place) for x in ("", *moves))
 
     def in_turn(self, place: Sequence[int]) -> float:
         """Return the makespan of an assignment if a statement hid no transfers but its own."""
         # No bound, for links go on while other statements compute. Layers on four nodes it orders more as
         # their makespans do than bounds, which miss the transfers that small multiplies do not hide.
-        statements, works = self.points.outline.statements, [table.work(place) for table in self.statements]
-        plans = {i: work.how for i, work in enumerate(works) if work.how is not None}
-        anew, seconds = gathers_anew(statements, plans), 0.0
-        for number, work in enumerate(works):
-            sums = () if summed_with_next(statements, plans, number) else ("C",)
-            seconds += self._exposed(number, work, (*anew.get(number, ()), *sums))
+        seconds = 0.0
+        for number, (work, moves) in enumerate(self._moving(place)):
+            seconds += self._exposed(number, work, moves)
         return seconds
 
     def in_turns(self) -> list[tuple[Sequence[int], Floats]]:
@@ -170,39 +161,22 @@ class Tables:
 
     def in_order(self, place: Sequence[int]) -> float:
         """Return a lower bound of an assignment's makespan, by the order of its statements."""
-        works = [table.work(place) for table in self.statements]
-        waits = [table.waiting(place) for table in self.statements]
+        works = [table.works[table.at(place)] for table in self.statements]
+        waits = [table.waits[table.at(place)] for table in self.statements]
         return in_order(self.points.outline.statements, works, waits, self.points.ranks, self.start_s)
 
     def all_busiest(self) -> Floats:
         """Return :meth:`busiest` of every assignment, numbered with the last group fastest."""
-        return self._greatest([(table.groups, table.seconds) for table in self.all])
+        sums = summed(self.shape, [(table.groups, table.seconds) for table in self.all])
+        return np.concatenate([total.max(axis=-1).reshape(-1) for _, total in sums])
 
     def all_memory(self) -> Floats:
         """Return :meth:`memory` of every assignment."""
-        return self._greatest([((number,), nbytes) for number, nbytes in enumerate(self.held)])
-
-    def _greatest(self, terms: Sequence[tuple[Sequence[int], Floats]]) -> Floats:
-        """Return the greatest part of the sum of terms, of every assignment."""
-        # terms: of each the groups that it depends on, and its parts by the choices of these.
-        parts, apart = terms[0][1].shape[-1], 0
-        # The first groups are looped over until a block of the others fits into memory.
-        while apart < len(self.shape) and math.prod(self.shape[apart:]) * parts > MAX_SUMMED_AT_ONCE:
-            apart += 1
-        greatest = []
-        for first in np.ndindex(*self.shape[:apart]):
-            total = np.zeros((*self.shape[apart:], parts))
-            for groups, numbers in terms:
-                term = numbers[tuple(first[x] for x in groups if x < apart)]
-                total += term.reshape(*self._spread(groups)[apart:], -1)
-            greatest.append(total.max(axis=-1).reshape(-1))
-        return np.concatenate(greatest)
+        sums = summed(self.shape, [((number,), nbytes) for number, nbytes in enumerate(self.held)])
+        return np.concatenate([total.max(axis=-1).reshape(-1) for _, total in sums])
 
     def _bytes(self, nbytes: Sequence[Floats], place: Sequence[int]) -> Floats:
         return np.asarray(np.sum([x[choice] for x, choice in zip(nbytes, place, strict=True)], axis=0))
-
-    def _spread(self, groups: Sequence[int]) -> list[int]:
-        return [n if group in groups else 1 for group, n in enumerate(self.shape)]
 
 
 def beside_a_layer(outline: Outline, tensor: Tensor, state: float, layers: int) -> Floats:
@@ -245,8 +219,8 @@ def tables_of(
     }
     # Tables come first without seconds: the share of a statement in the
     # line depends on its neighbours' tables.
-    priced = _Statements(points, machine, options, group_of, laid, {} if known is None else known)
-    tables = [priced.table(number) for number in range(len(statements))]
+    priced = partial(_table, points, machine, options, group_of, laid, {} if known is None else known)
+    tables = [priced(number) for number in range(len(statements))]
     ways = points.ways or (str(options.get("movement", AUTO)),)
     stay = all(one_sided(machine, ranks, x) for x in ways)  # only sums by collectives change turns
     turns: tuple[set[int], set[int]] = (set(), set()) if stay else may_change_turns(statements)
@@ -279,49 +253,49 @@ def tables_of(
     return Tables(points, tuple(tables), tuple(moves), tuple(resident), tuple(beside), start_s, inner)
 
 
-@dataclass(frozen=True, eq=False)
-class _Statements:
-    """Prices the statements of a chain."""
-
-    points: Assignments  # of which program and layouts
-    machine: Machine  # where it runs
-    options: Mapping[str, Any]  # of the universal algorithm
-    group_of: Mapping[str, int]  # number of each tensor's group
-    laid: Mapping[str, Sequence[Tensor]]  # each tensor by choice of its group
-    known: Known  # work by all that it depends on; it is added to
-
-    def table(self, number: int) -> StatementTable:
-        """Return the table of a statement, without its seconds."""
-        points, statements = self.points, self.points.outline.statements
-        statement = statements[number]
-        names = dict.fromkeys((*statement.outs, *statement.reads))
-        groups = tuple(sorted({self.group_of[x] for x in names}))
-        plain = is_product(statement)
-        if by_way := plain and statement.out in points.products:
-            groups += (len(points.groups) + points.products.index(statement.out),)
-        stays, usual = _stays(points, statement), str(self.options.get("movement", AUTO))
-        adds = number > 0 and joinable(statements[number - 1], statement)
-        neighbours = paid(statements, number), fresh(statements, number), adds
-        works: dict[Place, StatementWork] = {}
-        waits: dict[Place, Mapping[str, Floats]] = {}
-        for place in product(*(range(len(points.choices[x])) for x in groups)):
-            choice = dict(zip(groups, place, strict=True))
-            tensors = {x: self.laid[x][choice[self.group_of[x]]] for x in names}
-            way = points.ways[place[-1]] if by_way else usual
-            options = {**self.options, **of_movement(way)}
-            if plain and stays != "best" and is_multiply(statement):
-                movement = _moved_as(statement, tensors, self.machine, stays, options["movement"])
-                options["movement"] = movement
-            # Layers repeat the same shapes: one price serves all statements
-            # that are equal up to their tensors' names.
-            key = (
-                stays, neighbours, options["movement"], options.get("prefetch"), _work_key(statement, tensors)
-            )  # fmt: skip
-            if key not in self.known:
-                self.known[key] = _least(statement, tensors, self.machine, options, stays, neighbours)
-            works[place] = self.known[key]
-            waits[place] = _waits(points, number, tensors, self.machine, self.options, way)
-        return StatementTable(groups, np.zeros(0), works, waits)
+def _table(
+    points: Assignments,
+    machine: Machine,
+    options: Mapping[str, Any],
+    group_of: Mapping[str, int],
+    laid: Mapping[str, Sequence[Tensor]],
+    known: Known,
+    number: int,
+) -> StatementTable:
+    """Return the table of a statement, without its seconds."""
+    # group_of: number of each tensor's group. laid: each tensor by choice of its group. known: is added to.
+    statements = points.outline.statements
+    statement = statements[number]
+    names = dict.fromkeys((*statement.outs, *statement.reads))
+    groups = tuple(sorted({group_of[x] for x in names}))
+    plain = is_product(statement)
+    if by_way := plain and statement.out in points.products:
+        groups += (len(points.groups) + points.products.index(statement.out),)
+    stays, usual = _stays(points, statement), str(options.get("movement", AUTO))
+    adds = number > 0 and joinable(statements[number - 1], statement)
+    neighbours = paid(statements, number), fresh(statements, number), adds
+    works: dict[Place, StatementWork] = {}
+    waits: dict[Place, Mapping[str, Floats]] = {}
+    for place in product(*(range(len(points.choices[x])) for x in groups)):
+        choice = dict(zip(groups, place, strict=True))
+        tensors = {x: laid[x][choice[group_of[x]]] for x in names}
+        way = points.ways[place[-1]] if by_way else usual
+        how = {**options, **of_movement(way)}
+        # A multiply is one-sided where collectives do not fit.
+        gathers = how["movement"] in (GATHERED, CHUNKS)
+        if plain and gathers and stays != "best" and is_multiply(statement):
+            chooses = chosen(as_problem(statement, tensors), machine, stays, how["movement"])
+            how["movement"] = how["movement"] if chooses.how else FLAT
+        # Layers repeat the same shapes: one price serves all statements
+        # that are equal up to their tensors' names.
+        key = stays, neighbours, how["movement"], how.get("prefetch"), _work_key(statement, tensors)
+        if key not in known:
+            kept = ("auto", *MATRICES) if stays == "best" else (stays,)
+            tried = [statement_work(statement, tensors, machine, how, x, *neighbours) for x in kept]
+            known[key] = min(tried, key=lambda x: float(np.append(x.seconds, x.span + x.summed).max()))
+        works[place] = known[key]
+        waits[place] = _waits(points, number, tensors, machine, options, way)
+    return StatementTable(groups, np.zeros(0), works, waits)
 
 
 def _with_seconds(
@@ -342,7 +316,10 @@ def _with_seconds(
     # A certainty has to hold in every layout of the neighbour, since rows
     # know their own statement's choice alone.
     everywhere = bool(following) and all(x.span.min() > 0 for x in following)
-    around = Around(everywhere, _reads_whole(statements, number, following), *turns)
+    # Whether the next statement reads all that each rank owns of this one's output, in every layout.
+    reads = statements[number + 1].reads if following and statements[number + 1].passes else ()
+    at = [i for i, x in enumerate(reads) if x == statements[number].out]
+    around = Around(everywhere, bool(at) and all(x.aligned[at[0]] for x in following), *turns)
     rows = []
     for place, work in table.works.items():
         # Where the one before has several movements, it may be summed by collectives.
@@ -352,14 +329,6 @@ def _with_seconds(
         rows.append(np.concatenate((work.seconds, order, line)))
     shape = [len(points.choices[x]) for x in table.groups]
     return replace(table, seconds=np.reshape(rows, (*shape, -1)))
-
-
-def _reads_whole(statements: Sequence[Statement], number: int, following: Sequence[StatementWork]) -> bool:
-    """Return whether the next statement reads all that each rank owns of one's output, in every layout."""
-    if not following or not statements[number + 1].passes:
-        return False
-    at = [i for i, x in enumerate(statements[number + 1].reads) if x == statements[number].out]
-    return bool(at) and all(x.aligned[at[0]] for x in following)
 
 
 def undominated(tables: Sequence[StatementTable]) -> list[StatementTable]:
@@ -403,37 +372,11 @@ def _move(
     return StatementTable((group,), seconds, works, {x: {} for x in works}), nbytes
 
 
-def _moved_as(
-    statement: Multiply, tensors: Mapping[str, Tensor], machine: Machine, stays: str, movement: str
-) -> str:
-    """Return the movement of a multiply: one-sided where collectives do not fit."""
-    if movement not in (GATHERED, CHUNKS):
-        return movement
-    return movement if chosen(as_problem(statement, tensors), machine, stays, movement).how else FLAT
-
-
 def _stays(points: Assignments, statement: Statement) -> str:
     """Return which matrix a statement keeps in place, or ``best``, where it alone writes its product."""
     writers = [x for x in points.outline.statements if x.out == statement.out and is_multiply(x)]
     free = is_product(statement) and len(writers) == 1
     return "auto" if points.stationary == "best" and not free else points.stationary
-
-
-def _least(
-    statement: Statement,
-    tensors: Mapping[str, Tensor],
-    machine: Machine,
-    options: Mapping[str, Any],
-    stationary: str,
-    neighbours: tuple[Collection[str], Collection[str], bool],
-) -> StatementWork:
-    """Return the work of a statement; with ``best`` the least of those with each matrix in place."""
-    if stationary != "best":
-        return statement_work(statement, tensors, machine, options, stationary, *neighbours)
-    works = [
-        statement_work(statement, tensors, machine, options, x, *neighbours) for x in ("auto", *MATRICES)
-    ]
-    return min(works, key=lambda work: float(np.append(work.seconds, work.span + work.summed).max()))
 
 
 def _waits(
@@ -457,13 +400,13 @@ def _waits(
             continue
         if last is statements[number - 1] and joinable(last, statement):
             continue  # both products may be summed together
-        layout, out = tensors[name].layout, tensors[statement.out].layout
+        layout = tensors[name].layout
         sums = how_summed_as(layout, tensors[name].dtype, machine, Options(**completing(options)))
         if sums is None:
             continue
         complete = np.zeros(layout.ranks, dtype=bool)
         if statement.passes:
-            complete |= (out.shape, out.cuts) == (layout.shape, layout.cuts) and out == layout
+            complete |= aligned(statement, tensors, name)
         elif is_multiply(statement) and statement.out == name:
             complete = layout.replica_of_rank > 0
         waits[name] = np.where(complete, sums.whole, sums.ready)

@@ -54,14 +54,6 @@ class LinkTimes:
         """Whether all ranks are looked at."""
         return len(self.ranks) == len(self.inverse)
 
-    def busiest(self, nbytes: Floats) -> Floats:
-        """Return the time the busiest link needs for the bytes between pairs of ranks, all looked at.
-
-        Args:
-            nbytes: Bytes from rank to rank, shape (p, p, …); those from a rank to itself must be 0.
-        """
-        return np.asarray(self.busy(self.by_rank(nbytes)).max(axis=0, initial=0.0))
-
     def carried(self, nbytes: Floats) -> Floats:
         """Return the time each of :attr:`used` needs for the bytes between pairs of ranks, all looked at.
 
@@ -74,17 +66,6 @@ class LinkTimes:
         return np.asarray(
             np.add.reduceat(nbytes.reshape(-1)[loads.cell], loads.starts[loads.links]) * loads.inverse
         )
-
-    def least(self, seconds: Floats) -> Floats:
-        """Return for each of :attr:`used` the least of some numbers of the pairs of ranks that cross it.
-
-        Args:
-            seconds: A number from rank to rank, infinite for none, p·p of them.
-        """
-        loads = self.inward
-        if not len(self.used):
-            return np.zeros(0)
-        return np.asarray(np.minimum.reduceat(seconds[loads.cell], loads.starts[loads.links]))
 
     def by_rank(self, nbytes: Floats, outward: bool = False) -> Floats:
         """Return bytes between pairs as :meth:`busy` takes them: summed where they have one link and rank.
