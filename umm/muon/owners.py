@@ -110,13 +110,18 @@ def solve(weights: Sequence[Weight], ranks: int, hidden: float | None = None) ->
     owned = sum(x.owned.each * x.owned.count for x in weights)
     unit = (float(np.sum(compute + before + after)) + owned) / ranks or 1.0
     compute, before, after = compute / unit, before / unit, after / unit
-    columns, rows = _Columns(), Rows()
-    total, longest = columns.add(1.0, np.inf, False), columns.add(0.0, np.inf, False)
-    choices = [[columns.add(0.0, 1.0, True) for _ in x.compute] for x in weights]
+    columns, rows = list[tuple[float, float, bool]](), Rows()  # cost, upper bound, whether it is integer
+
+    def column(cost: float, upper: float, integer: bool) -> int:
+        columns.append((cost, upper, integer))
+        return len(columns) - 1
+
+    total, longest = column(1.0, np.inf, False), column(0.0, np.inf, False)
+    choices = [[column(0.0, 1.0, True) for _ in x.compute] for x in weights]
     for choice in choices:
         rows.add(choice, [1.0] * len(choice), 1.0, 1.0)
     chosen = [choice[x.owners] for choice, x in zip(choices, weights, strict=True)]
-    every = [column for choice in choices for column in choice]
+    every = [x for choice in choices for x in choice]
     each = [x.owned.each / unit for x in weights]
     means = [x.owned.each * x.owned.count / ranks / unit for x in weights]
     index = np.repeat(np.arange(len(weights)), [len(x.compute) for x in weights])
@@ -142,12 +147,12 @@ def solve(weights: Sequence[Weight], ranks: int, hidden: float | None = None) ->
                     # Compute, and so results, begin at the backward pass's end.
                     rows.add([total, *every], [-1.0, *tail], -np.inf, 0.0)
     rows.add([longest, *chosen], [-1.0, *means], -np.inf, 0.0)
-    for column, seconds in zip(chosen, each, strict=True):
-        rows.add([longest, column], [-1.0, seconds], -np.inf, 0.0)
+    for choice_of, seconds in zip(chosen, each, strict=True):
+        rows.add([longest, choice_of], [-1.0, seconds], -np.inf, 0.0)
     shares: list[list[int]] = [[] for _ in weights]
     if len(weights) * ranks <= MAX_SHARES:
         for i, weight in enumerate(weights):
-            shares[i] = [columns.add(0.0, weight.owned.count, True) for _ in range(ranks)]
+            shares[i] = [column(0.0, weight.owned.count, True) for _ in range(ranks)]
             for span, count in weight.owned.spans(ranks):
                 rows.add(
                     [chosen[i], *shares[i][span.start : span.stop]],
@@ -162,26 +167,11 @@ def solve(weights: Sequence[Weight], ranks: int, hidden: float | None = None) ->
         for rank in range(ranks - 1):
             if (rank + 1) % alike:
                 rows.add([first[rank], first[rank + 1]], [1.0, -1.0], 0.0, np.inf)
-    highs = solver(columns.cost, columns.upper, columns.integer, rows, MAX_NODES)
+    costs, uppers, integers = zip(*columns, strict=True)
+    highs = solver(costs, uppers, integers, rows, MAX_NODES)
     highs.run()
     values = np.array(highs.getSolution().col_value)
     # The dual bound is valid even where the solver stops at its limit of nodes.
     bound = max(0.0, highs.getInfo().mip_dual_bound) * unit * (1 - TOLERANCE)
     counts = [np.rint(values[x]).astype(int).tolist() if x else [] for x in shares]
     return Mix(bound, [int(values[choice].argmax()) for choice in choices], counts)
-
-
-class _Columns:
-    """Columns of a linear program, each at least 0."""
-
-    def __init__(self) -> None:
-        self.cost: list[float] = []
-        self.upper: list[float] = []
-        self.integer: list[bool] = []
-
-    def add(self, cost: float, upper: float, integer: bool) -> int:
-        """Add a column and return its number."""
-        self.cost.append(cost)
-        self.upper.append(upper)
-        self.integer.append(integer)
-        return len(self.cost) - 1

@@ -6,12 +6,14 @@ rows are gathered, columns stay split, and X·Xᵀ is summed over the tensor par
 gathered; each step's products are one-sided multiplies of X as the trainer has it (universal algorithm).
 
 Sources: Jordan (2024), Muon; Liu et al. (2025), Muon is scalable for LLM training; Megatron-LM pull requests
-6664, 6676 and 6683.
+6664, 6676 and 6683. Of other optimizers' products: Gupta, Koren and Singer (2018), Shampoo, algorithm 1;
+Vyas et al. (2024), SOAP, algorithm 3.
 """
 
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import lru_cache
+from typing import NamedTuple
 
 import numpy as np
 
@@ -20,7 +22,6 @@ from umm.executor import run
 from umm.layouts.layout import Layout
 from umm.machines import Machine
 from umm.muon.coefficients import JORDAN
-from umm.muon.products import PRODUCTS
 from umm.muon.program import newton_schulz
 from umm.muon.weights import Grid, Matrix
 from umm.plans.lower import lower
@@ -32,6 +33,55 @@ MAX_BATCH = 32
 """Equal matrices in one kernel, as Megatron-LM pull request 6683 suggests: more need memory for no speed."""
 DUPLICATED, OWNERS, GRAM, TWO_AXIS, IN_PLACE = "duplicated", "owners", "gram", "two-axis", "in-place"
 MAX_IN_PLACE = 32  # ranks up to which steps in place are simulated: their actions grow as the square of ranks
+
+
+RESTART = 2
+"""Steps after which those on X·Xᵀ begin anew. Source: xtuner pull request 2049, gram_restart_iterations."""
+
+
+class Product(NamedTuple):
+    """A product m x k by k x n."""
+
+    m: int
+    n: int
+    k: int
+    symmetric: bool = False  # whether the result is symmetric, so that one triangle is enough
+
+
+def muon(m: int, n: int, ranks: int, steps: int) -> list[Product]:
+    """Return the products of Newton-Schulz steps on m x n, m the shorter side, n split over some ranks."""
+    part = -(-n // ranks)
+    return [Product(m, m, part, True), Product(m, m, m, True), Product(m, part, m)] * steps
+
+
+def muon_gram(m: int, n: int, ranks: int, steps: int) -> list[Product]:
+    """Return the products of Newton-Schulz steps on R = X·Xᵀ, which X takes part in twice.
+
+    Each step multiplies R², Q·Z, R·Z and Z·R·Z with Z = bR + cR², all symmetric; the first of a part has
+    no Q yet, the last needs no R. After two steps X ← Q·X and R are taken anew, for precision.
+
+    Source: Dao-AILab/gram-newton-schulz (2026); google-deepmind/optax pull request 1717.
+    """
+    parts = [x for x in (min(steps, RESTART), steps - RESTART) if x > 0]
+    small = sum(4 * part - 3 if part > 1 else 1 for part in parts)
+    long = [Product(m, m, n, True), Product(m, n, m)] * len(parts)
+    return [*long, *[Product(m, m, m, True)] * small]
+
+
+def shampoo(m: int, n: int, ranks: int, steps: int) -> list[Product]:
+    """Return those of L + G·Gᵀ, R + Gᵀ·G and L^(-1/4)·G·R^(-1/4); roots are taken apart."""
+    return [Product(m, m, n, True), Product(n, n, m, True), Product(m, n, m), Product(m, n, n)]
+
+
+def soap(m: int, n: int, ranks: int, steps: int) -> list[Product]:
+    """Return those of L and R, of Qᵀ·G·Q, and of the way back; bases are refreshed apart."""
+    return [*shampoo(m, n, ranks, steps), Product(m, n, m), Product(m, n, n)]
+
+
+PRODUCTS: dict[str, Callable[[int, int, int, int], list[Product]]] = {
+    "muon": muon, "muon-gram": muon_gram, "shampoo": shampoo, "soap": soap,
+}  # fmt: skip
+"""Products by optimizer: of the shorter side, the longer one, the ranks that split it, and steps."""
 
 
 @dataclass(frozen=True)

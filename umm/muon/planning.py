@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import NamedTuple
 
 from umm.errors import ProblemError, did_you_mean
 from umm.machines import Machine
@@ -9,7 +10,6 @@ from umm.machines import machine as find_machine
 from umm.muon.coefficients import JORDAN, Coefficients
 from umm.muon.owners import Owned, Weight, loads_of, longest_first, solve
 from umm.muon.placements import OWNERS, PLACEMENTS, Costs, Price, local, possible
-from umm.muon.timeline import Bucket, overlapped
 from umm.muon.weights import Grid, Matrix
 from umm.step.step import rates_of
 
@@ -100,7 +100,7 @@ def plan(
     planner = Planner(weights, grid, costs, (overlap or backward > 0, backward))
     if only is not None and only not in (*planner.names, LAYERS):
         raise ProblemError(f"there is no placement {only!r}; {did_you_mean(only, (*planner.names, LAYERS))}")
-    candidates = [planner.alone(name) for name in planner.names]
+    candidates = [planner.candidate(name, (name,) * len(weights)) for name in planner.names]
     candidates.append(planner.by_layers())
     bound = 0.0
     if only is not None:
@@ -121,6 +121,43 @@ def plan(
         tuple(weights), grid, coefficients, rows, names, best.homes, seconds, best.loads,
         gap if gap > PROVEN else 0.0,
     )  # fmt: skip
+
+
+class Bucket(NamedTuple):
+    """Matrices that move and compute together."""
+
+    before: float  # seconds of the collective that gathers momenta
+    compute: float  # seconds of the rank that computes longest
+    after: float  # seconds of the collectives that follow
+
+
+def overlapped(buckets: Sequence[Bucket], backward: float = 0.0) -> float:
+    """Return the seconds of a step whose collectives and compute are a lane each, in the order of buckets.
+
+    The momenta of a bucket are complete as the backward pass goes on; collectives may run behind it, while
+    compute begins at its end. Results that are ready go before momenta that are.
+
+    Args:
+        buckets: In the order in which the backward pass completes them.
+        backward: Seconds of the backward pass that the network is free in.
+
+    >>> overlapped([Bucket(1.0, 2.0, 1.0)] * 4), overlapped([Bucket(1.0, 2.0, 1.0)] * 4, backward=8.0)
+    (10.0, 9.0)
+    """
+    count = len(buckets)
+    network, compute = -backward, 0.0
+    gathered, waiting = 0, list[tuple[float, float]]()
+    while gathered < count or waiting:
+        ready = -backward * (1 - (gathered + 1) / count) if gathered < count else float("inf")
+        if waiting and (waiting[0][0] <= max(network, ready) or gathered == count):
+            done, seconds = waiting.pop(0)
+            network = max(network, done) + seconds
+        else:
+            network = max(network, ready) + buckets[gathered].before
+            compute = max(compute, network) + buckets[gathered].compute
+            waiting.append((compute, buckets[gathered].after))
+            gathered += 1
+    return max(network, compute, 0.0)
 
 
 @dataclass(frozen=True)
@@ -154,10 +191,6 @@ class Planner:
     def chosen(self, placements: Sequence[str]) -> list[Price]:
         """Return each weight's price in its placement; layers are owners."""
         return [each.get(name, each[OWNERS]) for each, name in zip(self.prices, placements, strict=True)]
-
-    def alone(self, name: str) -> _Candidate:
-        """Return all weights in one placement; owners are those of longest first."""
-        return self.candidate(name, (name,) * len(self.weights))
 
     def by_layers(self) -> _Candidate:
         """Return owners of whole layers: all matrices of a layer are one rank's."""

@@ -10,7 +10,6 @@ from umm.program.models.layers import (
     Attention,
     Experts,
     LatentAttention,
-    Layer,
     Linear,
     LinearAttention,
     Mamba,
@@ -191,8 +190,3 @@ def _(block: Experts, batch: Batch) -> float:
     if block.shared_ffn:
         took += _mlp(batch, block.shared_ffn, block.gated, d.tp)
     return took
-
-
-def layer_seconds(layer: Layer, batch: Batch) -> float:
-    """Return the seconds of a layer for one iteration."""
-    return sum(seconds_of(block, batch) for block in layer.blocks)

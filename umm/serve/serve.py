@@ -10,7 +10,7 @@ from umm.plans.collectives.library import hears
 from umm.program.models.layers import Model
 from umm.program.models.split import check_split
 from umm.serve.deployment import Deployment
-from umm.serve.layers import Batch, layer_seconds
+from umm.serve.layers import Batch, seconds_of
 from umm.serve.rates import STORED, Rates, find_engine
 from umm.units import format_bytes
 
@@ -109,7 +109,9 @@ def check_room(model: Model, deployment: Deployment, machine: Machine, engine: s
 
 def iteration(model: Model, batch: Batch, ends: int) -> float:
     """Return the seconds of one iteration of the device, with the logits of so many tokens."""
-    took = sum(layer_seconds(layer, batch) * count for layer, count in model.kinds.items())
+    took = 0.0
+    for layer, count in model.kinds.items():
+        took += sum(seconds_of(block, batch) for block in layer.blocks) * count
     vocab = -(-model.vocab // batch.deployment.tp)
     return (
         took

@@ -52,7 +52,8 @@ def megatron(p: Parallel) -> Iterator[str]:
     if p.offload == "optimizer":
         yield "--optimizer-cpu-offload --use-precision-aware-optimizer"
     elif p.offloaded_layers:
-        yield f"# activations of {_layers(p)} wait in the host's memory: cpu_offloading_num_layers"
+        layers = "all" if p.offload == "activations" else f"the first {p.offloaded_layers}"
+        yield f"# activations of {layers} layers wait in the host's memory: cpu_offloading_num_layers"
     if p.last_bf16:
         yield (
             "--first-last-layers-bf16 --num-layers-at-start-in-bf16 0 "
@@ -67,10 +68,6 @@ def megatron(p: Parallel) -> Iterator[str]:
         yield "# a dense MLP's activation is kept: Megatron-LM repeats it with its multiplies alone"
     if p.schedule not in ("1f1b", "interleaved"):
         yield f"# schedule {p.schedule} is not in Megatron-LM; this runs 1F1B"
-
-
-def _layers(p: Parallel) -> str:
-    return "all layers" if p.offload == "activations" else f"the first {p.offloaded_layers} layers"
 
 
 def torchtitan(p: Parallel) -> Iterator[str]:

@@ -35,14 +35,11 @@ def layer_kernels(asked: Question, layer: Layer, full: bool, plain: bool) -> Ite
     yield from asked.gathers(*asked.weights(layer))
 
 
-def step_kernels(asked: Question, stage: int = 0) -> list[Kernel]:
-    """Return the kernels of a step at a rank of a pipeline stage; calls with one shape and pass are one row.
+def step_kernels(asked: Question) -> list[Kernel]:
+    """Return the kernels of a step at a rank of the first stage; calls with one shape and pass are one row.
 
     Weights that are split and gathered, expert parallel exchanges and recomputed passes are among them; sends
     between stages are not.
-
-    Args:
-        stage: Of the pipeline, from 0.
     """
     p, model = asked.parallel, asked.model
     layers, count = (*model.layers, *model.mtp), p.micro_batches
@@ -56,27 +53,20 @@ def step_kernels(asked: Question, stage: int = 0) -> list[Kernel]:
                 rows[key] = one._replace(calls=before + one.calls * times)
 
     first, last = asked.end_parts
-    for number in _layers_of(asked, stage):
-        add(layer_kernels(asked, layers[number], *asked.kind(number)), count)
-        if number >= len(model.layers) and layers[number].expansions:
-            add(_kernels_of([*asked.prediction_parts, *last]), count)
-    if stage == 0:
-        add(_kernels_of(first), count)
-    if stage == p.pp - 1:
-        add(_kernels_of(last), count)
-    add(update_kernels(asked, asked.stages[stage]), 1.0)
-    return list(rows.values())
-
-
-def _layers_of(asked: Question, stage: int) -> list[int]:
-    """Return the numbers of a stage's layers."""
-    p = asked.parallel
-    first, last = asked.ends
-    seconds = [x.seconds for x in (first, *asked.layer_costs, last)]
-    return [
+    seconds = [x.seconds for x in (asked.ends[0], *asked.layer_costs, asked.ends[1])]
+    numbers = [
         item - 1
-        for number, part in enumerate(asked.split(seconds))
-        if stage_of(number, p.pp, p.schedule) == stage
+        for chunk, part in enumerate(asked.split(seconds))
+        if stage_of(chunk, p.pp, p.schedule) == 0
         for item in part
         if 0 < item < len(seconds) - 1
     ]
+    for number in numbers:
+        add(layer_kernels(asked, layers[number], *asked.kind(number)), count)
+        if number >= len(model.layers) and layers[number].expansions:
+            add(_kernels_of([*asked.prediction_parts, *last]), count)
+    add(_kernels_of(first), count)
+    if p.pp == 1:
+        add(_kernels_of(last), count)
+    add(update_kernels(asked, asked.stages[0]), 1.0)
+    return list(rows.values())

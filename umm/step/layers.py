@@ -223,7 +223,7 @@ class Shape:
         """Return an all-gather and a reduce-scatter of all tokens."""
         # Operands are gathered in the few bits that multiplies take; sums are in bfloat16. Source:
         # Transformer Engine, quantized all-gathers of sequence parallel modules.
-        group, elements = self.parallel.tensor_group, self.rows * columns
+        group, elements = tuple(range(self.parallel.tp)), self.rows * columns
         narrow = elements * (STORED[self.rates.precision] or BF16)
         return (
             self.collective(FORWARD, "all-gather", group, narrow),
@@ -398,7 +398,7 @@ def _dispatched(shape: Shape, top_k: int, nbytes: float) -> list[Kernel]:
     # Where a token goes once to a rank with several of its experts, balanced experts miss a place of many for
     # (1 - 1/many)^top_k of the tokens. Between nodes it goes once to a node, whose ranks pass it on
     # meanwhile. Source: Zhao et al. (2025), Insights into DeepSeek-V3.
-    rates, group = shape.rates, shape.parallel.expert_group
+    rates, group = shape.rates, tuple(range(shape.parallel.ep))
     if not rates.stack.tokens_once:
         return [shape.collective(FORWARD, "all-to-all", group, top_k * nbytes)]
     nodes = domains(rates.machine, group, rates.machine.device_count)
@@ -464,7 +464,7 @@ def _(block: Experts, shape: Shape) -> Iterator[Part]:
                 *cast_back,
                 Kernel(MULTIPLY, DATA, rates.grouped(each, local, k, n), (local, each, k, n)),
                 *([shape.passes(DATA, chosen * n * BF16, local)] if block.bias else []),
-                Kernel(MULTIPLY, WEIGHT, rates.grouped_weights(each, local, n, k), (local, n, k, each)),
+                Kernel(MULTIPLY, WEIGHT, rates.in_streams(n, k, each, local, FP32), (local, n, k, each)),
             ),
             kept=0.0 if number else chosen * k * stored,
             issued=local * (1 if stored == BF16 else 2),

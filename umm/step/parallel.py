@@ -83,7 +83,7 @@ class Parallel:
         if self.stage_ranks % self.ep:
             raise ProblemError(
                 f"--ep {self.ep} does not divide the {self.stage_ranks} ranks of a pipeline stage; "
-                f"choose from {_divisors(self.stage_ranks)}"
+                f"choose from {', '.join(map(str, divisors(self.stage_ranks, self.stage_ranks)))}"
             )
         if self.batch % (self.micro_batch * self.dp):
             raise ProblemError(
@@ -95,7 +95,7 @@ class Parallel:
         if self.fsdp > 1 and (self.dp * self.cp) % self.fsdp:
             raise ProblemError(
                 f"--fsdp {self.fsdp} does not divide the {self.dp * self.cp} ranks with the same weights; "
-                f"choose from {_divisors(self.dp * self.cp)}"
+                f"choose from {', '.join(map(str, divisors(self.dp * self.cp, self.dp * self.cp)))}"
             )
         if self.vp > 1 and self.pp == 1:
             raise ProblemError(f"--vp {self.vp} splits pipeline stages; give --pp of at least 2")
@@ -163,11 +163,6 @@ class Parallel:
         return self.dp * self.cp if self.zero == 3 else 1
 
     @cached_property
-    def tensor_group(self) -> tuple[int, ...]:
-        """The first group of tensor parallel ranks."""
-        return tuple(range(self.tp))
-
-    @cached_property
     def context_group(self) -> tuple[int, ...]:
         """The first group of context parallel ranks."""
         return tuple(self.tp * i for i in range(self.cp))
@@ -178,19 +173,9 @@ class Parallel:
         return tuple(self.tp * i for i in range(self.cp * self.dp))
 
     @cached_property
-    def expert_group(self) -> tuple[int, ...]:
-        """The first group of ranks that hold the experts of a layer together."""
-        return tuple(range(self.ep))
-
-    @cached_property
     def expert_data_group(self) -> tuple[int, ...]:
         """The first group of ranks that hold the same experts."""
         return tuple(range(0, self.stage_ranks, self.ep))
-
-    @cached_property
-    def weight_group(self) -> tuple[int, ...]:
-        """The first group of ranks over which weights are split and gathered."""
-        return self.data_group[: self.shards]
 
     def words(self) -> str:
         """Name of the configuration: ``tp4 pp8 vp5 dp2, 128 micro-batches of 1``."""
@@ -206,10 +191,6 @@ def _number(text: str, name: str) -> int:
     """Return N of ``name:N``, 0 for any other text."""
     head, _, number = text.partition(":")
     return whole_in(number, 1, 2**31) or 0 if head == name else 0
-
-
-def _divisors(number: int) -> str:
-    return ", ".join(str(x) for x in range(1, number + 1) if number % x == 0)
 
 
 def divisors(number: int, largest: int) -> Iterator[int]:

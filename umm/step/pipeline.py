@@ -14,7 +14,7 @@ Qi et al., Pipeline parallelism with controllable memory (V-shaped).
 """
 
 import heapq
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -266,15 +266,9 @@ def timeline(chunks: Sequence[Chunk], stages: int, micro_batches: int, schedule:
     """
     if schedule in ZERO_BUBBLE:
         return greedy(chunks, stages, micro_batches, schedule)
-    write: Callable[[int], list[Pass]]
     if len(chunks) > stages:
         virtual = len(chunks) // stages
-
-        def write(stage: int) -> list[Pass]:
-            return interleaved(stage, stages, micro_batches, virtual)
+        orders = [interleaved(stage, stages, micro_batches, virtual) for stage in range(stages)]
     else:
-
-        def write(stage: int) -> list[Pass]:
-            return one_f_one_b(stage, stages, micro_batches)
-
-    return in_order([write(stage) for stage in range(stages)], chunks, stages, schedule)
+        orders = [one_f_one_b(stage, stages, micro_batches) for stage in range(stages)]
+    return in_order(orders, chunks, stages, schedule)

@@ -14,9 +14,9 @@ from umm.program.tensors import Tensor
 from umm.step.pipeline import (
     BACKWARD,
     FORWARD,
+    WEIGHT,
     ZERO_BUBBLE,
     Chunk,
-    Pass,
     chunks_per_stage,
     stage_of,
     timeline,
@@ -65,8 +65,13 @@ def pipeline_chain(
     for number in range(count):
         program.tensor(f"W.{number}", number, "input", weight=True)
         program.tensor(f"dW.{number}", number, "output", weight=True)
-    for _, _, one in every:
-        program.write(one, apart)
+    for _, kind, one in every:
+        if kind == FORWARD:
+            program.forward(one.chunk, one.micro_batch)
+        elif kind == BACKWARD:
+            program.backward(one.chunk, one.micro_batch)
+        if kind == WEIGHT or (kind == BACKWARD and not apart):
+            program.weight(one.chunk, one.micro_batch)
     order = {"input": 0, "work": 1, "output": 2}
     tensors = sorted(program.tensors.values(), key=lambda x: (order[x.role], x.name.startswith("dW")))
     return Chain(f"pipeline-{schedule}", tuple(tensors), tuple(program.statements), stages)
@@ -92,19 +97,8 @@ class _Program:
         self.tensors[name] = Tensor(name, layout, self.dtype, role)
         return name
 
-    def write(self, one: Pass, apart: bool) -> None:
-        """Write the statements of one pass."""
-        chunk, i = one.chunk, one.micro_batch
-        if one.kind == FORWARD:
-            self._forward(chunk, i)
-        elif one.kind == BACKWARD:
-            self._backward(chunk, i)
-            if not apart:
-                self._weight(chunk, i)
-        else:
-            self._weight(chunk, i)
-
-    def _forward(self, chunk: int, i: int) -> None:
+    def forward(self, chunk: int, i: int) -> None:
+        """Write a chunk's forward pass of a micro-batch."""
         source = f"X.{i}"
         if chunk:
             source = self.tensor(f"X.{chunk}.{i}", chunk)
@@ -116,7 +110,8 @@ class _Program:
         self.statements.append(Multiply(product, source, f"W.{chunk}"))
         self.statements.append(Map(result, "gelu", (product,)))
 
-    def _backward(self, chunk: int, i: int) -> None:
+    def backward(self, chunk: int, i: int) -> None:
+        """Write a chunk's backward pass without the gradients of weights."""
         if chunk == self.chunks - 1:
             gradient = self.tensor(f"dY.{i}", chunk, "input")
         else:
@@ -127,7 +122,8 @@ class _Program:
         self.statements.append(Map(inner, "gelu_grad", (gradient, f"H.{chunk}.{i}")))
         self.statements.append(Multiply(out, inner, f"W.{chunk}", ("b",)))
 
-    def _weight(self, chunk: int, i: int) -> None:
+    def weight(self, chunk: int, i: int) -> None:
+        """Write the gradients of a chunk's weights."""
         source = f"X.{chunk}.{i}" if chunk else f"X.{i}"
         beta = 1.0 if chunk in self.summed else 0.0
         self.summed.add(chunk)

@@ -62,28 +62,24 @@ class Rates:
             self._known[key] = start + (alone - start) / self.load.clock
         return self._known[key]
 
-    def grouped(self, rows: int, experts: int, n: int, k: int, *, c_bytes: int = BF16) -> float:
+    def grouped(self, rows: int, experts: int, n: int, k: int) -> float:
         """Return the seconds of one kernel that multiplies ``rows`` of each of some experts."""
         if not (rows and experts and n and k):
             return 0.0
-        key = ("grouped", rows, experts, n, k, c_bytes)
+        key = ("grouped", rows, experts, n, k)
         if key not in self._known:
             if self.stack.grouped_kernels and self.precision != "nvfp4":
                 each = np.full(experts, rows, dtype=np.int64)
-                alone = float(grouped_seconds(self.machine, self.dtype, each, n, k, c_bytes).sum())
+                alone = float(grouped_seconds(self.machine, self.dtype, each, n, k, BF16).sum())
                 self._known[key] = alone / self.load.clock
             else:
-                self._known[key] = self._in_streams(rows, n, k, experts, c_bytes)
+                self._known[key] = self.in_streams(rows, n, k, experts)
         return self._known[key]
 
-    def _in_streams(self, m: int, n: int, k: int, experts: int, c_bytes: int) -> float:
+    def in_streams(self, m: int, n: int, k: int, experts: int, c_bytes: int = BF16) -> float:
         """Return the seconds of a multiply for each expert, in streams, so that starts run beside work."""
         start = self.machine.gemm_start(self.dtype)
         return start + experts * max(0.0, self.gemm(m, n, k, c_bytes=c_bytes) - start)
-
-    def grouped_weights(self, rows: int, experts: int, n: int, k: int) -> float:
-        """Return the seconds of the gradients of experts' weights, n by k, each summed over its rows."""
-        return self._in_streams(n, k, rows, experts, FP32)
 
     def attention(self, heads: Heads, rows: Interval, count: int, sequences: int, backward: bool) -> float:
         """Return the seconds of attention of some queries of each sequence over all keys."""

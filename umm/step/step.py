@@ -248,7 +248,7 @@ class Question:
         p, shape = self.parallel, self.shape
         if p.shards == 1:
             return []
-        groups = [(p.weight_group, dense)]
+        groups = [(p.data_group[: p.shards], dense)]
         if experts and len(p.expert_data_group) > 1:
             groups.append((p.expert_data_group, experts))
         return [
