@@ -69,7 +69,12 @@ def kendall_tau(x: Floats, y: Floats) -> float:
     pairs = _pairs(np.array([len(x)]))
     tied_x, tied_y = _pairs(np.bincount(x_place)), _pairs(np.bincount(y_place))
     tied_both = _pairs(np.unique(x_place * len(x) + y_place, return_counts=True)[1])
-    discordant = _inversions(y_place[np.lexsort((y_place, x_place))])
+    # Two numbers are separated by their highest bit that differs. So for each bit, among the numbers equal in
+    # all higher ones, the ones before zeros are counted.
+    values, discordant = y_place[np.lexsort((y_place, x_place))], 0
+    for bit in range(int(values.max(initial=0)).bit_length()):
+        one = (values >> bit) & 1
+        discordant += int(summed_before(values >> (bit + 1), one)[one == 0].sum())
     apart = (pairs - tied_x) * (pairs - tied_y)
     if apart == 0:
         return float("nan")
@@ -79,18 +84,6 @@ def kendall_tau(x: Floats, y: Floats) -> float:
 def _pairs(counts: Ints) -> int:
     """Return how many pairs groups of these sizes have within themselves."""
     return sum(count * (count - 1) // 2 for count in counts.tolist())
-
-
-def _inversions(values: Ints) -> int:
-    """Return how many pairs of whole numbers ≥ 0 stand in the wrong order."""
-    # Two numbers are separated by their highest bit that differs. So for each bit, among the numbers equal in
-    # all higher ones, the ones before zeros are counted.
-    pairs = 0
-    for bit in range(int(values.max(initial=0)).bit_length()):
-        prefix = values >> (bit + 1)
-        one = (values >> bit) & 1
-        pairs += int(summed_before(prefix, one)[one == 0].sum())
-    return pairs
 
 
 __all__ = ["Comparison", "RankAgreement", "compare", "rank_agreement"]
@@ -137,7 +130,10 @@ class Comparison(Shown):
     @property
     def order_kept(self) -> bool:
         """Whether in both traces no action starts before all it waits for have finished."""
-        return all(_waits(trace) for trace in (self.predicted, self.measured))
+        return all(
+            bool((x.start[group_of_row(x.schedule.after_offsets)] >= x.end[x.schedule.after]).all())
+            for x in (self.predicted, self.measured)
+        )
 
     @cached_property
     def order_tau(self) -> float:
@@ -255,7 +251,7 @@ def _difference(one: Schedule, other: Schedule) -> str:
             if name.startswith("after"):
                 return "the actions wait for different ones"
             i = int(np.argmax(ours != theirs))
-            shown = [_shown(name, values[i]) for values in (ours, theirs)]
+            shown = [KINDS[int(x[i])] if name == "kind" else str(x[i]) for x in (ours, theirs)]
             return f"{name} of action {i} is {shown[0]} in one, {shown[1]} in the other"
     return ""
 
@@ -271,14 +267,3 @@ def _programs_differ(one: Program, other: Program) -> str:
             shown = [f"{x.name} {x.dtype} {x.layout}, {x.role}," for x in (ours, theirs)]
             return f"a tensor is {shown[0]} in one, {shown[1]} in the other"
     return f"the statements of {one.name} differ"
-
-
-def _shown(name: str, value: np.generic) -> str:
-    return KINDS[int(value)] if name == "kind" else str(value)
-
-
-def _waits(trace: Trace) -> bool:
-    """Return whether no action starts before all it waits for have finished."""
-    schedule = trace.schedule
-    then = group_of_row(schedule.after_offsets)
-    return bool((trace.start[then] >= trace.end[schedule.after]).all())

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from umm.arrays import Floats
 from umm.errors import ExecutorUnavailableError, InputError, expect
 from umm.files import shown
-from umm.plugins import EntryPoint, loaded, plugin, plugins
+from umm.plugins import loaded, plugin, plugins
 from umm.schedules.schedule import Schedule
 from umm.traces.trace import Trace
 from umm.traces.traffic import Times
@@ -199,12 +199,7 @@ def offered_name(name: str) -> Any:
     """
     entry = plugin(NAMES, name)
     if entry:
-        try:
-            return loaded(entry)
-        except ModuleNotFoundError as error:
-            raise ExecutorUnavailableError(
-                f"umm.{name} needs {error.name}, which is not installed; pip install {error.name}"
-            ) from None
+        return loaded(entry, "umm.")
     raise ExecutorUnavailableError(
         f"umm.{name} is offered by no installed package; install umm-sim again: pip install umm-sim"
     )
@@ -240,29 +235,17 @@ def _made(name: str, options: dict[str, Any]) -> Executor:
     entry = plugin(GROUP, name)
     if entry is None:
         raise InputError(f"executor {shown(name)} is unknown; choose from {', '.join(executor_names())}")
+    factory = loaded(entry, "executor ")
+    signature = inspect.signature(factory)
     try:
-        factory = loaded(entry)
-    except ModuleNotFoundError as error:
-        raise ExecutorUnavailableError(
-            f"executor {name} needs {error.name}, which is not installed; {_install_line(entry, error)}"
-        ) from None
-    try:
-        inspect.signature(factory).bind(**options)
+        signature.bind(**options)
     except TypeError as error:
-        raise InputError(f"executor {name}: {error}; it takes {_options_of(factory)}") from None
+        takes = ", ".join(signature.parameters) or "no options"
+        raise InputError(f"executor {name}: {error}; it takes {takes}") from None
     for option, value in options.items():
-        _check_option(name, option, value, inspect.signature(factory).parameters[option].annotation)
+        _check_option(name, option, value, signature.parameters[option].annotation)
     made: Executor = factory(**options)
     return made
-
-
-def _install_line(entry: EntryPoint, error: ModuleNotFoundError) -> str:
-    """Return the pip command that brings the missing module: the extra of the executor's name, if any."""
-    from importlib.metadata import metadata
-
-    if entry.name in (metadata(entry.package).get_all("Provides-Extra") or []):
-        return f"pip install '{entry.package}[{entry.name}]'"
-    return f"pip install {error.name}"
 
 
 def _check_option(name: str, option: str, value: Any, annotation: Any) -> None:
@@ -274,7 +257,3 @@ def _check_option(name: str, option: str, value: Any, annotation: Any) -> None:
         wanted = [known[kind] for kind in takes if kind in known]
         what = f"takes {' or '.join(wanted)}" if wanted else "can only be given in Python"
         raise InputError(f"executor {name}: option {option} {what}, not {value!r}")
-
-
-def _options_of(factory: Any) -> str:
-    return ", ".join(inspect.signature(factory).parameters) or "no options"

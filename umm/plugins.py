@@ -46,16 +46,26 @@ def plugin(group: str, name: str) -> EntryPoint | None:
     return plugins(group).get(name)
 
 
-def loaded(entry: EntryPoint) -> Any:
+def loaded(entry: EntryPoint, kind: str) -> Any:
     """Return the object of a plug-in.
 
-    ExecutorUnavailableError if its module has no such object or cannot be imported. ModuleNotFoundError if a
-    module is not installed.
+    ExecutorUnavailableError if a module is not installed, or its module has no such object or cannot be
+    imported.
+
+    Args:
+        kind: Words before its name in an error, such as ``"executor "``.
     """
     try:
         return entry.load()
-    except ModuleNotFoundError:
-        raise
+    except ModuleNotFoundError as error:
+        from importlib.metadata import metadata
+
+        # The missing module is brought by the extra of the plug-in's name, if there is one.
+        extras = metadata(entry.package).get_all("Provides-Extra") or []
+        line = f"'{entry.package}[{entry.name}]'" if entry.name in extras else error.name
+        raise ExecutorUnavailableError(
+            f"{kind}{entry.name} needs {error.name}, which is not installed; pip install {line}"
+        ) from None
     except (ImportError, AttributeError) as error:
         raise ExecutorUnavailableError(
             f"{entry.name} of {entry.group} cannot be loaded ({error}); install {entry.package} again"

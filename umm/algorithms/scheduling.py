@@ -33,7 +33,7 @@ NEAREST = {
 
 def algorithms() -> dict[str, Algorithm]:
     """Return all algorithms but the universal one, by name."""
-    return _shipped() | {name: loaded(entry) for name, entry in plugins(GROUP).items()}
+    return _shipped() | {name: loaded(entry, "algorithm ") for name, entry in plugins(GROUP).items()}
 
 
 @lru_cache(maxsize=1)

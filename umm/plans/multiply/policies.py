@@ -62,7 +62,7 @@ def find_policy(name: str) -> Policy:
     entry = plugin(GROUP, name)
     if entry is None:
         raise ScheduleError(f"policy {shown(name)} is unknown; choose from {', '.join(policy_names())}")
-    return cast(Policy, loaded(entry))
+    return cast(Policy, loaded(entry, "policy "))
 
 
 def lowered(problem: Problem, machine: Machine, stationary: str = "auto", **options: Any) -> Schedule:

@@ -3,7 +3,7 @@
 import os
 import sqlite3
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from importlib.util import find_spec
 from pathlib import Path
@@ -304,17 +304,11 @@ def _on_texts(change: Callable[[str], str]) -> Callable[[Any], Any]:
 
 
 def _values(rows: Iterable[schema.Row]) -> Iterator[list[Any]]:
-    """Yield the values of some rows as table ``all_runs`` keeps them."""
+    """Yield the values of some rows, all of whose columns have to exist, as table ``all_runs`` keeps them."""
     known = dict.fromkeys((*schema.columns(), *schema.all_columns()))
-    yield from (list(row.values()) for row in schema.all_stored(_with_known(rows, known)))
-
-
-def _with_known(rows: Iterable[schema.Row], known: Mapping[str, None]) -> Iterator[schema.Row]:
-    """Yield some rows, all of whose columns have to be there."""
     for row in rows:
-        if not row.keys() <= known.keys():
-            _known(row, known)
-        yield row
+        _known(row, known)
+        yield list(schema.stored(row).values())
 
 
 def _known(names: Iterable[str], known: Iterable[str]) -> None:

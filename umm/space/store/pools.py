@@ -45,12 +45,7 @@ def find_pool(name: str) -> Pool:
     entry = plugin(GROUP, name)
     if entry is None:
         raise InputError(f"pool {shown(name)} is unknown; choose from {', '.join(pool_names())}")
-    try:
-        pool: Pool = loaded(entry)
-    except ModuleNotFoundError as error:
-        raise ExecutorUnavailableError(
-            f"pool {name} needs {error.name}, which is not installed; pip install {error.name}"
-        ) from None
+    pool: Pool = loaded(entry, "pool ")
     return pool
 
 
@@ -66,11 +61,6 @@ class Here(Executor):
         except Exception as error:
             future.set_exception(error)
         return future
-
-
-def no_pool(jobs: int | None) -> Executor:
-    """Return the pool; there is one job, whatever is asked for."""
-    return Here()
 
 
 PER_CORE = 4  # most processes for each core
@@ -190,5 +180,10 @@ def dask_pool(jobs: int | None) -> Iterator[Executor]:
             raise BrokenExecutor(str(error)) from None
 
 
-POOLS: dict[str, Pool] = {"dask": dask_pool, "mpi": mpi_pool, "none": no_pool, "process": process_pool}
+POOLS: dict[str, Pool] = {
+    "dask": dask_pool,
+    "mpi": mpi_pool,
+    "none": lambda jobs: Here(),  # one job, however many are asked for
+    "process": process_pool,
+}
 """umm's own."""

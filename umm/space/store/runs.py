@@ -9,16 +9,19 @@ from typing import Any
 
 from umm.algorithms.scheduling import UNIVERSAL
 from umm.errors import UmmError
-from umm.executor import Executor, executor
+from umm.executor import executor
 from umm.host.collector import without_collector
 from umm.machines import Machine
+from umm.space.assignments import Assignments
 from umm.space.bounds.closed_form import closed_form
 from umm.space.bounds.statement_work import schedule_load
 from umm.space.budget import limit_of
-from umm.space.points import MultiplyPoints, Points
+from umm.space.points import MultiplyPoints
 from umm.space.space import Space
 from umm.space.store.model import model_digest
 from umm.space.store.schema import FACTS, Performed, config_id
+
+Points = MultiplyPoints | Assignments
 
 
 @dataclass(frozen=True)
@@ -83,16 +86,7 @@ def asked_of(points: Points, place: int, machine: Machine, source: str, model: s
 
 
 # Both caches serve a worker process, to which tasks of the same space come one after another.
-@lru_cache(maxsize=4)
-def performer(source: str) -> Executor:
-    """Return the executor of this name, kept for the next task."""
-    return executor(source)
-
-
-@lru_cache(maxsize=64)
-def points_of(space: Space) -> Points:
-    """Return the points of a space, kept for the next task."""
-    return space.points()
+performer, points_of = lru_cache(maxsize=4)(executor), lru_cache(maxsize=64)(Space.points)
 
 
 def recorded(of_run: Mapping[str, Any], results: Callable[[], Mapping[str, Any]]) -> dict[str, Any]:

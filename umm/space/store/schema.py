@@ -2,7 +2,7 @@
 
 import json
 import sqlite3
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from hashlib import blake2b
@@ -80,14 +80,16 @@ def options() -> dict[str, str]:
     return {option.name: TYPES[type(option.default)] for option in known()}
 
 
+@lru_cache(maxsize=1)
 def added() -> dict[str, str]:
     """Return the columns that may come to a file later, with their types."""
     return LATER | options() | {name: fact.type for name, fact in FACTS.items()}
 
 
-def all_columns() -> list[str]:
+@lru_cache(maxsize=1)
+def all_columns() -> tuple[str, ...]:
     """Return the columns of table ``all_runs``."""
-    return [*KEY, *ASKED, *added(), *ENDED]
+    return (*KEY, *ASKED, *added(), *ENDED)
 
 
 def columns() -> list[str]:
@@ -100,19 +102,12 @@ def columns() -> list[str]:
 
 def stored(row: Row) -> dict[str, Any]:
     """Return a row as ``all_runs`` keeps it: its layouts, or a, b and c, as JSON; numbers of plain types."""
-    return next(all_stored([row]))
-
-
-def all_stored(rows: Iterable[Row]) -> Iterator[dict[str, Any]]:
-    """Yield some rows as ``all_runs`` keeps them."""
-    names, types = all_columns(), dict.fromkeys(WHOLE, "INTEGER") | added()
-    for row in rows:
-        kept = {name: row.get(name) for name in names}
-        kept["layouts"], kept["algorithm"] = _layouts(row), kept["algorithm"] or UNIVERSAL
-        for name, kind in types.items():
-            if kept[name] is not None:
-                kept[name] = OF_TYPE[kind](kept[name])
-        yield kept
+    kept = {name: row.get(name) for name in all_columns()}
+    kept["layouts"], kept["algorithm"] = _layouts(row), kept["algorithm"] or UNIVERSAL
+    for name, kind in (dict.fromkeys(WHOLE, "INTEGER") | added()).items():
+        if kept[name] is not None:
+            kept[name] = OF_TYPE[kind](kept[name])
+    return kept
 
 
 def config_id(row: Row) -> str:

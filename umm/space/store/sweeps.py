@@ -113,10 +113,6 @@ def sweep(
         UmmError: if workers are killed again and again, or the store cannot be written any more.
     """
     began = time.monotonic()
-
-    def took() -> float:
-        return time.monotonic() - began
-
     workers_of = find_pool(pool)
     if jobs is not None and jobs < 1:
         raise InputError(f"jobs = {jobs} is not possible; it must be a whole number ≥ 1")
@@ -138,7 +134,8 @@ def sweep(
 
     def report(**news: Any) -> None:
         if progress:
-            progress(Progress(asked, counts["found"], counts["performed"], took(), **news))
+            seconds = time.monotonic() - began
+            progress(Progress(asked, counts["found"], counts["performed"], seconds, **news))
 
     while lost < MOST_LOST:
         before = stored
@@ -156,7 +153,7 @@ def sweep(
                         counts["failed"] += sum(row["status"] == "error" for row in rows)
                         stored += sum(row["status"] == "ok" for row in rows)
                         report(rows=rows)
-            return Swept(str(store), asked, **counts, seconds=took())
+            return Swept(str(store), asked, **counts, seconds=time.monotonic() - began)
         except BrokenExecutor as error:  # a worker was killed, and the others end with it
             # Only kills without progress count: a sweep of days may lose many workers, each at another point.
             lost = lost + 1 if stored == before else 0
@@ -195,10 +192,6 @@ def _tasks(runs: Iterable[Runs], store: Store, counts: dict[str, int]) -> Iterat
                 yield some_runs.task(now)
 
 
-def _perform(task: Task) -> list[dict[str, Any]]:
-    return task.perform()
-
-
 def _are_done(store: Store, ids: list[str]) -> list[bool]:
     done = store.done(ids)
     return [x in done for x in ids]
@@ -212,7 +205,7 @@ def _performed(workers: Executor, tasks: Iterable[Task]) -> Iterator[list[dict[s
     room = 3 * getattr(workers, "_max_workers", 8)
     try:
         for task in tasks:
-            waiting.add(workers.submit(_perform, task))
+            waiting.add(workers.submit(Task.perform, task))
             if len(waiting) >= room:
                 wait(waiting, return_when=FIRST_COMPLETED)
             done = {future for future in waiting if future.done()}
