@@ -58,8 +58,8 @@ def test_a_scheme_has_one_time_whoever_is_asked(nodes, name):
     called = umm.run(umm.schedule(outline, machine, layouts=name)).makespan_s
     row = next(x for x in systems(outline, ranks, machine) if x.name in (name, name.rstrip("0123456789")))
     compared = umm.run(row.schedule(outline, machine)).makespan_s
-    beside = pricer_of(umm.Space(chain=outline, ranks=ranks).over(machine), machine).in_scheme(name, 2**40)
-    assert simulated == called == compared == beside
+    beside = pricer_of(umm.Space(chain=outline, ranks=ranks).over(machine), machine).outside(name, 2**40)
+    assert simulated == called == compared == beside.makespan_s
 
 
 @pytest.mark.parametrize("backward", [False, True])

@@ -186,7 +186,9 @@ class Assignments:
             seen: dict[object, str] = {}
             for text in self._written(names):
                 layout = self._layout(names[0], text)
-                if all(_at_multiples(layout, self._units.get(name, 1)) for name in names):
+                # Columns are cut only at multiples of a unit, or not at all if that is 0.
+                inner, units = layout.col_edges[1:-1], [self._units.get(name, 1) for name in names]
+                if not len(inner) or all(unit > 0 and not (inner % unit).any() for unit in units):
                     # Different texts may mean one layout, with the same elements at
                     # the same ranks: it is a choice once.
                     seen.setdefault(_same(layout), text if text.startswith(BY_EXPERT) else str(layout))
@@ -378,12 +380,6 @@ def in_words(chain: Outline) -> str:
     content = {name: value for name, value in chain.to_dict().items() if name not in ("layouts", "kept")}
     digest = blake2b(json.dumps(content, sort_keys=True).encode(), digest_size=4).hexdigest()
     return " ".join([chain.name, *shapes, f"#{digest}"])
-
-
-def _at_multiples(layout: Layout, unit: int) -> bool:
-    """Whether columns are cut only at multiples of a unit, or not at all if that is 0."""
-    inner = layout.col_edges[1:-1]
-    return not len(inner) or (unit > 0 and not (inner % unit).any())
 
 
 def _same(layout: Layout) -> object:

@@ -52,19 +52,13 @@ def _with_grid(partition: str, places: int, grids: str) -> Iterable[str]:
         # What is no grid passes on purpose: parsing the layout then gives the error.
         if above is None or across is None or above * across == places:
             yield partition
-        return
-    if name not in ("2d", "cyclic"):
+    elif name not in ("2d", "cyclic") or (name == "2d" and grids == "square"):
         yield partition
-        return
-    if grids == "square" and name == "2d":
-        yield partition
-        return
-    square = (square_grid(places),)
-    pairs = (
-        square if grids == "square" else [(r, places // r) for r in range(1, places + 1) if places % r == 0]
-    )
-    for rows_, cols_ in pairs:
-        yield ":".join([name, *inner, f"{rows_}x{cols_}"]) + tail
+    else:
+        divisors = [r for r in range(1, places + 1) if places % r == 0]
+        pairs = [square_grid(places)] if grids == "square" else [(r, places // r) for r in divisors]
+        for above, across in pairs:
+            yield ":".join([name, *inner, f"{above}x{across}"]) + tail
 
 
 @dataclass(frozen=True)

@@ -64,19 +64,15 @@ class Choice:
             figures = {name: getattr(self, name) for name in FIGURES}
             choices = {"layouts": dict(self.layouts), "stationary": dict(self.stationary)}
             return {**choices, "movement": dict(self.movement) or self.options.movement, **figures}
+        here = self.options.to_dict()
+        ties = [({"stationary": stationary}, options.to_dict()) for stationary, options in self.ties]
         return {
             **{name.lower(): text for name, text in self.layouts.items()},
             "stationary": self.stationary,
-            **self.options.to_dict(),
+            **here,
             **{name: getattr(self, name) for name in OF_A_MULTIPLY},
-            "ties": [self._unlike(stationary, options) for stationary, options in self.ties],
+            "ties": [x | {name: y for name, y in ys.items() if y != here[name]} for x, ys in ties],
         }
-
-    def _unlike(self, stationary: str, options: Options) -> dict[str, Any]:
-        """Return the stationary matrix of a tie, and its options that are not this point's."""
-        options_here = self.options.to_dict()
-        unlike = {name: value for name, value in options.to_dict().items() if value != options_here[name]}
-        return {"stationary": stationary, **unlike}
 
     @property
     def how(self) -> dict[str, str]:

@@ -197,7 +197,7 @@ def fusing(
 
 def fused_experts(
     machine: Machine, tokens: int, n: int, k: int, experts: int, top_k: int, what: str = GATHER, *,
-    groups: int = 1, dtype: str = "bfloat16", ranks: int | None = None,
+    groups: int = 1,
 ) -> float:  # fmt: skip
     """Return the seconds of a mixture's multiply in one kernel with its collective, rows spread evenly.
 
@@ -210,11 +210,10 @@ def fused_experts(
         k: Length of the sums, over the ranks of a group.
         what: ``all-gather`` of tokens before, or ``reduce-scatter`` of their sums after.
         groups: Groups of experts; the ranks of one share each expert's columns.
-        ranks: How many; all devices if None.
 
     Source: Zhang et al. (2025), Comet: fine-grained computation-communication overlapping for mixtures.
     """
-    p = machine.default_ranks if ranks is None else ranks
+    p, dtype = machine.default_ranks, "bfloat16"
     parts, inward = p // groups, what == GATHER
     local = (n // parts, k) if inward else (n, k // parts)
     # Even loads, as the docstring says; a skewed router would make the fullest group bind.

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from functools import cached_property
 from math import prod
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 
@@ -16,55 +16,10 @@ from umm.machines import Machine
 from umm.plans.multiply.oplist import slices_are_tiles
 from umm.plans.multiply.options import COMPLETE, Options
 from umm.plans.multiply.policies import find_policy
-from umm.program import Chain
 from umm.program.problem import MATRICES, Problem, read_given
 from umm.schedules.schedule import Schedule
 
 Point = Any  # what identifies a point: a number, or its place, a number for each group of tensors
-
-
-class Points(Protocol):
-    """The points of a space."""
-
-    @property
-    def written(self) -> int:
-        """How many points there were before equal ones were merged."""
-
-    @property
-    def ranks(self) -> int:
-        """Ranks that share the work."""
-
-    @property
-    def share(self) -> float:
-        """Bytes of a rank's share of all tensors without replicas: the unit of budgets such as ``2x``."""
-
-    @property
-    def count(self) -> int:
-        """How many points there are; it may be more than ``len`` can say."""
-
-    @property
-    def words(self) -> str:
-        """The program in a line."""
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return the program, without layouts, as plain values."""
-
-    def program(self, point: Point) -> Problem | Chain:
-        """Return the program in the layouts of a point."""
-
-    def layouts(self, point: Point) -> dict[str, str]:
-        """Return the layout of each tensor at a point."""
-
-    def schedule(self, point: Point, machine: Machine) -> Schedule:
-        """Return the schedule of a point on a machine."""
-
-    def listed(self, place: int, machine: Machine) -> Schedule:
-        """Return the schedule of the point at a place among all, from 0."""
-
-    def asked(self, place: int) -> dict[str, Any]:
-        """Return the identity of a run of the point at a place, by the columns of a store."""
-
-
 MOST_KEPT = 2**13  # problems that points keep, one for each three layouts
 
 

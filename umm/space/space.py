@@ -125,10 +125,20 @@ class Space:
         program: Problem | Outline
         called: Mapping[str, str] = {}
         if chain is None:
-            types = {"dtype": canonical(dtype), "c_dtype": canonical(c_dtype)}
-            program = _multiply(m, n, k, given=given_text(read_given(given)), **types)
+            sizes: dict[str, Any] = {"m": m, "n": n, "k": k}
+            if missing := [name for name, size in sizes.items() if size is None]:
+                lacks = " and ".join(missing)
+                raise InputError(f"the space lacks {lacks}; give m, n and k, or chain=umm.chain(…)")
+            sizes |= {"dtype": canonical(dtype), "c_dtype": canonical(c_dtype)}
+            program = Problem(**sizes, given=given_text(read_given(given)))
         else:
-            program, called = _of_chain(chain, named is not None)
+            expect(chain, Outline, "a space", "a chain without layouts, such as umm.chain gives")
+            # A plain multiply has no layouts of its own that could be asked for by name.
+            multiply = None if named is not None else Problem.of(chain)
+            program = chain if multiply is None else multiply
+            if multiply is not None:
+                product = chain.statements[0]
+                called = dict(zip((*product.reads, product.out), MATRICES, strict=True))
         texts: dict[str, Texts] = {}
         if isinstance(layouts, Mapping):
             texts = {called.get(name, name): of_it for name, of_it in layouts.items()}
@@ -299,28 +309,6 @@ class Space:
         if not layouts:
             raise InputError(f"no layout is left for {matrix}; allow more partitions or replication factors")
         return layouts
-
-
-def _of_chain(chain: Outline, named: bool) -> tuple[Problem | Outline, Mapping[str, str]]:
-    """Return a chain's program, and the names of its tensors there."""
-    # chain: the chain; if its one statement is a plain multiply, that multiply comes back. named: whether its
-    # own layouts are asked for, which a multiply has not.
-    expect(chain, Outline, "a space", "a chain without layouts, such as umm.chain gives")
-    multiply = None if named else Problem.of(chain)
-    if multiply is None:
-        return chain, {}
-    product = chain.statements[0]
-    return multiply, dict(zip((*product.reads, product.out), MATRICES, strict=True))
-
-
-def _multiply(m: int | None, n: int | None, k: int | None, **more: Any) -> Problem:
-    missing = [name for name, size in zip("mnk", (m, n, k), strict=True) if size is None]
-    if missing:
-        raise InputError(f"the space lacks {' and '.join(missing)}; give m, n and k, or chain=umm.chain(…)")
-    assert m is not None
-    assert n is not None
-    assert k is not None
-    return Problem(m=m, n=n, k=k, **more)
 
 
 def _refuse_unknown(noun: str, given: Sequence[str], known: Sequence[str]) -> None:

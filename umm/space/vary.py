@@ -149,16 +149,10 @@ class Knob:
             texts.append(f"{parse_real(amount):.4g} {unit}".strip())
         return ", ".join(dict.fromkeys(texts)) + (", …" if len(self.values) > MOST_SHOWN else "")
 
-    def turned(self, machine: Machine, factors: Iterable[float]) -> Iterator[Change]:
-        """Yield the machine with the number times each factor."""
-        for factor in factors:
-            # repr keeps every digit: two close factors of a bisection give two machines.
-            changed = with_settings(machine, {self.name: f"x{factor!r}"})
-            yield Change(self.name, self.at(1.0), self.at(factor), changed)
-
     def on(self, machine: Machine, factor: float) -> Machine:
         """Return a machine with the number times a factor."""
-        return next(self.turned(machine, [factor])).machine
+        # repr keeps every digit: two close factors of a bisection give two machines.
+        return with_settings(machine, {self.name: f"x{factor!r}"})
 
 
 def knob(machine: Machine, name: str) -> Knob:

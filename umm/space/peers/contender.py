@@ -118,11 +118,6 @@ class Row:
         """The row's name as people read it."""
         return self.contender.in_words(None) if isinstance(self.contender, Scheme) else self.algorithm
 
-    @property
-    def timed(self) -> Timed:
-        """The row's figures that decide the choice."""
-        return Timed(self.contender, self.makespan_s, self.fits)
-
     def figures(self) -> dict[str, Any]:
         """Return the simulated figures as plain values."""
         names = ("algorithm", "makespan_s", "exposed_s", "bytes", "memory_bytes", "fits", "own_s", "how")
@@ -186,7 +181,7 @@ def ranged(rows: Sequence[Row], start: Any, machine: Machine, progress: Progress
 MARGIN = 0.01  # by how much another way has to be faster than the first to be worth it, as a share
 
 
-def chosen(timed: Sequence[Timed], start: Any, preferred: str = "") -> Contender:
+def chosen(timed: Sequence[Timed | Row], start: Any, preferred: str = "") -> Contender:
     """Return the contender to take of some, the first of which asks for no change.
 
     The first is taken unless another that fits is faster by the margin; then the fastest that fits, or the

@@ -4,7 +4,7 @@ from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from itertools import product
 from math import prod
-from typing import Any, NamedTuple, cast
+from typing import Any, cast
 
 from umm.algorithms.algorithm import Algorithm
 from umm.algorithms.scheduling import UNIVERSAL, choices_in_words, find_algorithm, schedule
@@ -239,13 +239,6 @@ def _options(choice: Choice) -> dict[str, Any]:
     return {"stationary": choice.stationary, **choice.options.to_dict()}
 
 
-class Tuned(NamedTuple):
-    """An algorithm as it competes."""
-
-    contender: Way | None  # With its best options; None if it cannot serve the problem with any.
-    refusal: str | None  # Why it cannot with its own options, and what would work; None if it can.
-
-
 def tuned(
     algorithm: Algorithm,
     start: Problem,
@@ -253,8 +246,8 @@ def tuned(
     limit: int,
     progress: Progress | None = None,
     fixed: Mapping[str, Any] | None = None,
-) -> Tuned:
-    """Return an algorithm with the options that make it fastest within a budget.
+) -> tuple[Way | None, str | None]:
+    """Return an algorithm with the options that make it fastest within a budget, or why it cannot compete.
 
     Options that are one of a few are tried one after another, the others as they are best so far; so are
     meshes of ranks, the budget itself where an algorithm takes one, and what its users overlap. If nothing
@@ -265,6 +258,9 @@ def tuned(
         limit: Bytes that a rank may hold.
         progress: Called with how many choices of options were tried, and how many there are.
         fixed: Options that it has in any case.
+
+    Returns:
+        The algorithm, None if no options serve the problem; and why its own do not, None if they do.
     """
     best: tuple[tuple[int, float], Way] | None = None
     refusal = algorithm.refusal(start, machine, algorithm.chosen(fixed or {}))
@@ -284,7 +280,7 @@ def tuned(
         its_cost = cost(contender.schedule(start, machine), limit)
         if best is None or its_cost < best[0]:
             best = its_cost, contender
-    return Tuned(best[1] if best else None, refusal)
+    return best[1] if best else None, refusal
 
 
 def trials_of(algorithm: Algorithm, start: Problem, limit: int) -> list[Mapping[str, Any]]:

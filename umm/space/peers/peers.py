@@ -201,11 +201,11 @@ class OfMultiply:
             algorithm = algorithms()[name]
             seen = algorithm.sees(self.asked)[1] if self._joins else {}
             report = partial(self._report, name)
-            best = multiplies.tuned(algorithm, self.start, self._machine, limit, report, seen)
-            if best.contender is not None:
-                yield best.contender
-            elif best.refusal is not None:
-                self.refused[name] = best.refusal
+            best, refusal = multiplies.tuned(algorithm, self.start, self._machine, limit, report, seen)
+            if best is not None:
+                yield best
+            elif refusal is not None:
+                self.refused[name] = refusal
         if self._joins:  # `umm.scalapack.pgemm` of block-cyclic operands where they are, as by default
             yield multiplies.Way(multiplies.PGEMM, options={"stationary": "C", "movement": PANELS})
         yield multiplies.ways_in_place(*where, partial(self._report, "in place"))[0][1]

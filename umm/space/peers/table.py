@@ -89,17 +89,17 @@ class Around:
     def __init__(self, start: Problem, machine: Machine, memory: str | int | None, report: Report) -> None:
         self.start, self.machine, self.memory, self.report = start, machine, memory, report
         self.others: list[Contender] = []
-        self._stays: dict[int, Timed] = {}
+        self._stays: dict[int, Timed | Row] = {}
         self._between: Collection[tuple[str, str]] = multiplies.BETWEEN_NODES
         self._rivals: set[tuple[str, str]] = set()
-        self._known: dict[tuple[int, int], Timed] = {}
+        self._known: dict[tuple[int, int], Timed | Row] = {}
 
     def stretches(self, rows: list[Row]) -> list[Stretch]:
         """Return the best action at all m around; empty if the layouts are for this one alone."""
         # Layouts to move operands to are searched for at the ends; in between those are tried, and those of
         # the current m. So are ways to multiply in place between nodes that are nearly as fast as the best
         # one at an end.
-        m, here = self.start.m, [row.timed for row in rows]
+        m, here = self.start.m, list[Timed | Row](rows)
         self.preferred = chosen(here, self.start).in_words(self.start)
         self.others = [x.contender for x in here[1:]]
         self._known = {(id(x.contender), m): x for x in here}
@@ -116,7 +116,10 @@ class Around:
                     self.others += [moved] if moved else []
             self._between = [x for x in multiplies.BETWEEN_NODES if x in self._rivals]
             looked_at = [here, *(self._timed(x) for x in (max(1, m // MAX_STRETCH), m * MAX_STRETCH))]
-            self.others = [x for x in self.others if any(_rivals(x, timed) for timed in looked_at)]
+            best = [RIVAL * min(x.makespan_s for x in timed) for timed in looked_at]
+            pairs = zip(looked_at, best, strict=True)
+            rivals = {id(x.contender) for timed, most in pairs for x in timed if x.makespan_s <= most}
+            self.others = [x for x in self.others if id(x) in rivals]
             return stretches(m, self.way_at)
         except LayoutError:
             return []
@@ -126,7 +129,7 @@ class Around:
         timed, start = self._timed(m), replace(self.start, m=m)
         return chosen(timed, start, self.preferred).in_words(start)
 
-    def _timed(self, m: int) -> list[Timed]:
+    def _timed(self, m: int) -> list[Timed | Row]:
         """Return how long contenders take at an m; in place alone if nothing could be worth more."""
         times = [self._in_place(m)]
         if not self._is_open(m):
@@ -145,7 +148,7 @@ class Around:
         limit = limit_of(self.memory, start.unreplicated_share, self.machine, start.p)
         return Timed(contender, executor("sim").makespan(made), int(made.memory_bytes.max()) <= limit)
 
-    def _in_place(self, m: int) -> Timed:
+    def _in_place(self, m: int) -> Timed | Row:
         if m not in self._stays:
             start = replace(self.start, m=m)
             report = partial(self.report, f"where the verdict changes, m = {m}: in place")
@@ -165,12 +168,6 @@ class Around:
 def _pair(way: multiplies.Way) -> tuple[str, str]:
     """Return the stationary matrix and the movement of a way to multiply in place."""
     return str(way.options["stationary"]), str(way.options.get("movement"))
-
-
-def _rivals(contender: Contender, timed: Sequence[Timed]) -> bool:
-    """Whether a contender is nearly as fast as the fastest of some."""
-    best = min(x.makespan_s for x in timed)
-    return any(x.contender is contender and x.makespan_s <= RIVAL * best for x in timed)
 
 
 @dataclass(frozen=True)
@@ -272,7 +269,7 @@ class Peers(Shown):
 
     @property
     def _fastest(self) -> Row:
-        taken = chosen([row.timed for row in self.rows], self.start)
+        taken = chosen(self.rows, self.start)
         return next(row for row in self.rows if row.contender is taken)
 
     def _stays(self, row: Row) -> bool:

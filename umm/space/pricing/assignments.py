@@ -228,49 +228,37 @@ class AssignmentPricer(Pricer):
         """Bytes of the fullest rank of the assignment with the fewest, of those that were written; else 0."""
         return min(self._memory.values(), default=0)
 
-    def laid_out(self, layouts: Mapping[str, str], limit: int) -> Choice | None:
-        """Return layouts that are no assignment of the space as a choice; None if they do not fit."""
-        points = self.points
-        made, outline = points.lowered(layouts, self.machine), points.outline
+    def outside(self, scheme: str | Mapping[str, str], limit: int) -> Choice | None:
+        """Return a scheme or layouts outside the space as a choice; None if it does not fit.
+
+        Args:
+            scheme: Its name, as ``umm.schedule`` takes it, with what it changes of the program; or layouts.
+            limit: Bytes that a rank may hold.
+        """
+        points, outline, layouts = self.points, self.points.outline, scheme
         stays = "auto" if points.stationary == "best" else points.stationary
-        how = {"stationary": stays, **self._options}
-        priced = self._within(made, outline, layouts, how, limit)
-        if priced is None:
+        how: dict[str, Any] = {"stationary": stays, **self._options}
+        # A scheme rewrites statements, so it is lowered from the outline and not from the tables.
+        if isinstance(scheme, str):
+            outline = in_scheme(scheme, outline, points.ranks)
+        program = outline.laid_out(scheme, points.ranks)
+        if isinstance(scheme, str):
+            how |= choices_left(program, how, scheme)
+            layouts = outline.layouts_of(scheme, points.ranks)
+        assert isinstance(layouts, Mapping)
+        made = lower(program, self.machine, **how)
+        self._count(WRITTEN, len(made))
+        beside = [beside_a_layer(outline, x, self._state, self._layers) for x in made.tensors]
+        memory = int((made.memory_bytes + np.sum(beside, axis=0)).max())
+        if memory > limit:
             return None
-        (seconds, times), memory = priced
+        seconds, times = self._seconds(made, outline, layouts, how)
         products = (x.out for x in outline.statements if is_product(x))
-        program = outline.laid_out(layouts, points.ranks)
         return Choice(
             program, {x.name: layouts.get(x.name, "row") for x in outline.tensors},
             dict.fromkeys(products, stays), points.options, seconds, 0.0, memory, int(made.pool_bytes.max()),
             program.flop / (seconds * made.peak) if made.peak else nan, actions=len(made), times=times,
         )  # fmt: skip
-
-    def _within(
-        self, made: Schedule, outline: Outline, layouts: Mapping[str, str], how: Any, limit: int
-    ) -> tuple[tuple[float, float], int] | None:
-        """Return a layer's seconds and bytes of its fullest rank; None if these exceed a limit."""
-        self._count(WRITTEN, len(made))
-        beside = [beside_a_layer(outline, x, self._state, self._layers) for x in made.tensors]
-        memory = int((made.memory_bytes + np.sum(beside, axis=0)).max())
-        return (self._seconds(made, outline, layouts, how), memory) if memory <= limit else None
-
-    def in_scheme(self, name: str, limit: int) -> float | None:
-        """Return the makespan of a scheme with its changes of the program; None if it does not fit.
-
-        Args:
-            name: Of the scheme, as ``umm.schedule`` takes it.
-            limit: Bytes that a rank may hold.
-        """
-        points = self.points
-        # The scheme rewrites statements, so it is lowered from the outline and not from the tables.
-        how = {"stationary": "auto" if points.stationary == "best" else points.stationary, **self._options}
-        outline = in_scheme(name, points.outline, points.ranks)
-        chain = outline.laid_out(name, points.ranks)
-        how |= choices_left(chain, how, name)
-        texts = outline.layouts_of(name, points.ranks)
-        priced = self._within(lower(chain, self.machine, **how), outline, texts, how, limit)
-        return None if priced is None else priced[0][0]
 
     def moved(self, choice: Choice) -> list[tuple[str, Mapping[str, int]]]:
         """Return each statement that moves something in words, and the bytes of each tensor."""

@@ -5,10 +5,9 @@ And says who prices which space.
 
 import math
 from collections.abc import Callable, Hashable
-from dataclasses import dataclass
 from functools import cache
 from hashlib import blake2b
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeGuard, cast
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeGuard
 
 import numpy as np
 
@@ -50,16 +49,6 @@ class Built(NamedTuple):
     actions: int  # number of actions
 
 
-@dataclass(frozen=True)
-class OneSchedule:
-    """The points that are one schedule: the same layouts, ways to move operands, and actions."""
-
-    layouts: tuple[int, int, int]
-    ways: tuple[tuple[str, str], ...]
-    content: bytes
-    memory: int
-
-
 class MultiplyPricer(Pricer):
     """The points of one multiply on a machine, with the results of several searches of them.
 
@@ -83,7 +72,7 @@ class MultiplyPricer(Pricer):
         self.bounds = closed_form(points, machine, only) if bounds is None else bounds
         self.choices: dict[int, Choice] = {}  # the simulated points
         # The points of each schedule simulated, in the order of their numbers.
-        self.rows: dict[OneSchedule, list[int]] = {}
+        self.rows: dict[Hashable, list[int]] = {}
         self.respected, self.work, self.built = True, Work(), 0
         self._built: dict[int, Built] = {}
         self._bound: dict[bytes, float] = {}
@@ -125,7 +114,7 @@ class MultiplyPricer(Pricer):
 
     def alike(self, row: Hashable) -> list[tuple[str, Options]]:
         """Return the stationary matrix and the options of all points simulated that are one schedule."""
-        others = [self.points.parts(point) for point in self.rows[cast(OneSchedule, row)]]
+        others = [self.points.parts(point) for point in self.rows[row]]
         return [(stationary, options) for options, stationary, *_ in others]
 
     def memory(self, point: int) -> int:
@@ -212,7 +201,7 @@ class MultiplyPricer(Pricer):
             )
         return self._built[point]
 
-    def simulated(self, point: int, bound: float) -> tuple[OneSchedule, Choice]:
+    def simulated(self, point: int, bound: float) -> tuple[Hashable, Choice]:
         """Return a point with its makespan; one schedule is simulated once.
 
         Args:
@@ -220,13 +209,14 @@ class MultiplyPricer(Pricer):
         """
         built = self._build(point)
         ways = tuple((x, move.way) for x, move in self._moves(point))
-        row = OneSchedule(self.points.layout_numbers(point), ways, built.content, built.memory)
+        # Points are one schedule by the same layouts, ways to move operands, and actions.
+        row = self.points.layout_numbers(point), ways, built.content, built.memory
         options, stationary, *_ = self.points.parts(point)
         if point not in self.choices:
             # Moves are part of the whole schedule, so with them the layouts count; else the multiply alone.
-            same = row if row.ways else built.content
+            same: Hashable = row if ways else built.content
             if same not in self._seconds:
-                schedule = self.points.schedule(point, self.machine) if row.ways else self._schedule(point)
+                schedule = self.points.schedule(point, self.machine) if ways else self._schedule(point)
                 self._seconds[same] = self.makespan(schedule)
             self.drop(point)
             seconds = self._seconds[same]

@@ -9,8 +9,9 @@ from umm.errors import InfeasibleError
 from umm.machines import Machine
 from umm.plans.multiply.options import Options
 from umm.schedules.schedule import Schedule
+from umm.space.assignments import Assignments
 from umm.space.choice import Choice
-from umm.space.points import Point, Points
+from umm.space.points import MultiplyPoints, Point
 
 Makespan = Callable[[Schedule], float]
 
@@ -35,7 +36,7 @@ class Pricer(Protocol):
     equals: bool
     work: Work  # counts the schedules written and the bounds found
     choices: dict[Any, Choice]  # the points that were simulated
-    points: Points
+    points: MultiplyPoints | Assignments
     built: int  # how many points have been built
 
     def ascending(self, limit: int, among: Bools | None = None) -> tuple[list[Point], list[float]]:

@@ -6,7 +6,7 @@ from contextlib import suppress
 from dataclasses import replace
 from functools import cache
 from math import prod
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
@@ -392,26 +392,18 @@ def named_layouts(incumbents: Incumbents) -> Named:
 
     incumbents.effort.allow(incumbents.effort.most)
     for name, place in places.items():
-        if shards_weights(name):  # a scheme that does more than its layouts, which may be of the space, say
-            if incumbents.effort.affords(usual):
-                named.makespans[name] = _outside(pricer.in_scheme, name, incumbents.limit)
-        elif place is None and points.few and incumbents.effort.affords(usual):
-            choice = _outside(pricer.laid_out, layouts[name], incumbents.limit)
-            named.makespans[name] = choice and choice.makespan_s
-            incumbents.beside += [choice] if choice and points.free else []
-        elif place is None:
-            continue  # there is no bound of it, and its schedule may take longer than all of the space
+        sharded = shards_weights(name)  # it does more than its layouts say, which may be of the space
+        if sharded or place is None:
+            # There is no bound of layouts outside, whose schedules may take longer than all of the space.
+            if incumbents.effort.affords(usual) and (sharded or points.few):
+                choice = None
+                with suppress(InputError):  # which cannot be on so many ranks
+                    choice = pricer.outside(name if sharded else layouts[name], incumbents.limit)
+                named.makespans[name] = choice.makespan_s if choice else None
+                incumbents.beside += [choice] if choice and points.free and not sharded else []
         elif incumbents.affords(place) and not far(place):
             choice = incumbents.attempt(place, pricer.bound(place))
             named.makespans[name] = choice.makespan_s if choice else None
         else:
             named.left_out[name] = pricer.bound(place)
     return named
-
-
-def _outside(priced: Callable[[Any, int], Any], scheme: Any, limit: int) -> Any:
-    """Return a scheme that is not of the space, priced; None if it cannot be or does not fit."""
-    try:
-        return priced(scheme, limit)
-    except InputError:
-        return None

@@ -80,24 +80,6 @@ def knee(front: Sequence[Choice]) -> Choice | None:
     return min(front[1:-1], key=above)
 
 
-def worth_more(pricer: Pricer, limit: int, most: int, now: float) -> Choice | None:
-    """Return the gain of a little more memory than a limit: half or more of that of twice as much.
-
-    Args:
-        pricer: Prices the points of a space.
-        limit: Bytes a rank may hold now.
-        most: Bytes it has at most.
-        now: Makespan of the best within the limit.
-
-    Returns:
-        The point with the least memory that does, None if twice the memory saves less than a hundredth.
-    """
-    beyond = front(pricer, min(most, 2 * limit), limit)
-    if not beyond or beyond[-1].makespan_s > 0.99 * now:
-        return None
-    return next(x for x in beyond if now - x.makespan_s >= (now - beyond[-1].makespan_s) / 2)
-
-
 MOST_RANGED = 60_000
 """Actions simulated for ranges of several statements; the best that would take more have none."""
 
@@ -176,15 +158,21 @@ class Found(Shown):
 
     @cached_property
     def knee(self) -> Choice | None:
-        """The point of the frontier after which more memory buys little; see :func:`front.knee`."""
+        """The point of the frontier after which more memory buys little; see :func:`knee`."""
         return knee(self.frontier)
 
     @cached_property
     def more(self) -> Choice | None:
-        """The gain of a little more memory than the budget, see :func:`front.worth_more`."""
+        """The gain of a little more memory than the budget: half or more of that of twice as much.
+
+        The point with the least memory that does, None if twice the memory saves less than a hundredth.
+        """
         if self.limit >= self.device or self.reserves:
             return None
-        return worth_more(self.pricer, self.limit, self.device, self.top[0].makespan_s)
+        beyond, now = front(self.pricer, min(self.device, 2 * self.limit), self.limit), self.top[0].makespan_s
+        if not beyond or beyond[-1].makespan_s > 0.99 * now:
+            return None
+        return next(x for x in beyond if now - x.makespan_s >= (now - beyond[-1].makespan_s) / 2)
 
     @cached_property
     def sure(self) -> Sure:

@@ -190,9 +190,5 @@ def candidates(result: Found) -> Sequence[Choice]:
         best.run()
         near += [*best.found.choices(), *result.frontier]
     reach = MAX_SLOWDOWN * result.top[0].makespan_s
-    fastest_first = sorted((x for x in dict.fromkeys(near) if x.makespan_s <= reach), key=_makespan)
-    return list(dict.fromkeys([result.top[0], *fastest_first]))[:CANDIDATES]
-
-
-def _makespan(choice: Choice) -> float:
-    return choice.makespan_s
+    near = sorted((x for x in near if x.makespan_s <= reach), key=lambda x: x.makespan_s)
+    return list(dict.fromkeys([result.top[0], *near]))[:CANDIDATES]

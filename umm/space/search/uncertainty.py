@@ -1,7 +1,7 @@
 """How sure predictions are: makespans at the corners of a machine's numbers, and ties within them."""
 
 from collections.abc import Collection, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from umm.machines import Machine
 from umm.plans.multiply.options import Options, known
@@ -140,46 +140,31 @@ def widest(
     return max(ranges, key=lambda x: x.range_s[1] - x.range_s[0], default=None)
 
 
-class Timed(Protocol):
-    """A point of a space, or of a chain's, that was simulated."""
-
-    @property
-    def makespan_s(self) -> float:
-        """Its makespan in seconds."""
-
-    @property
-    def times(self) -> float:
-        """Its makespan over that of its schedule."""
-
-    def schedule(self, machine: Machine) -> Schedule:
-        """Return its schedule on a machine."""
-
-
 class Sure:
     """Makespans of points at the corners of a machine's numbers, each simulated once."""
 
     def __init__(self, machine: Machine, makespan: Makespan) -> None:
         self._ends, self._makespan = ends(machine), makespan
         self.spread = machine.spread
-        self._seconds: dict[Timed, list[float]] = {}
+        self._seconds: dict[Choice, list[float]] = {}
 
     @property
     def corners(self) -> int:
         """How many schedules a point costs."""
         return len(self._ends)
 
-    def seconds(self, choice: Timed) -> list[float]:
+    def seconds(self, choice: Choice) -> list[float]:
         """Return the makespan of a point as the machine is and at each of its corners."""
         if choice not in self._seconds:
             varied = vary(seconds_of(choice.schedule, self._makespan), self._ends)
             self._seconds[choice] = [choice.makespan_s, *(choice.times * x for _, x in varied)]
         return self._seconds[choice]
 
-    def range(self, choice: Timed) -> tuple[float, float]:
+    def range(self, choice: Choice) -> tuple[float, float]:
         """Return the least and the most makespan of a point, in seconds."""
         return min(self.seconds(choice)), max(self.seconds(choice))
 
-    def lead(self, first: Timed, other: Timed) -> float:
+    def lead(self, first: Choice, other: Choice) -> float:
         """Return how much longer the other takes than the first, as a share, where that is least."""
         # Both are compared at the same corner: a number they share moves both.
         # Ranges of two points overlap far more often than the points
@@ -187,7 +172,7 @@ class Sure:
         pairs = zip(self.seconds(first), self.seconds(other), strict=True)
         return min(theirs / ours for ours, theirs in pairs) - 1
 
-    def tie(self, first: Timed, other: Timed) -> bool:
+    def tie(self, first: Choice, other: Choice) -> bool:
         """Return whether at some corner the other is as fast as the first, within the tolerance."""
         return self.lead(first, other) <= TOLERANCE
 
@@ -198,7 +183,26 @@ def ties(sure: Sure, rows: Sequence[Choice]) -> str:
     On a machine whose file states how much runs of one schedule differ, also which rows differ by less.
     """
     fastest = min(rows, key=lambda x: x.makespan_s)
-    return _ties(sure, rows, fastest) + _alike(sure.spread, rows, fastest)
+    alike = _alike(sure.spread, rows, fastest)
+    numbers = {number: x for number, x in enumerate(rows, 1) if sure.tie(fastest, x)}
+    if len(numbers) == 1:
+        (number,) = numbers
+        return f"Row {number} is fastest anywhere within the machine file's uncertainties.{alike}"
+    tied = _in_a_row(list(numbers))
+    rival = min(numbers, key=lambda number: sure.lead(fastest, numbers[number]))
+    first = next(number for number, x in numbers.items() if x == fastest)
+    # A negative lead: there is a corner of the ranges at which the rival wins by more than the tolerance.
+    lead = sure.lead(fastest, numbers[rival])
+    if lead < -TOLERANCE:
+        return (
+            f"{tied} tie: within the machine file's uncertainties {rival} may be {-100 * lead:.0f} % faster "
+            f"than {first}; measure these two to decide.{alike}"
+        )
+    least = min(numbers, key=lambda number: numbers[number].memory_bytes)
+    return (
+        f"{tied} tie, within {100 * TOLERANCE:.1g} % anywhere in the machine file's uncertainties; "
+        f"{least} needs the least memory.{alike}"
+    )
 
 
 def _alike(spread: float, rows: Sequence[Choice], fastest: Choice) -> str:
@@ -213,28 +217,6 @@ def _alike(spread: float, rows: Sequence[Choice], fastest: Choice) -> str:
     return (
         f" Runs of one schedule spread by {100 * spread:.1f} % on this host, more than {which} differ: "
         f"one run each does not order them; {least} needs the least memory."
-    )
-
-
-def _ties(sure: Sure, rows: Sequence[Choice], fastest: Choice) -> str:
-    numbers = {number: x for number, x in enumerate(rows, 1) if sure.tie(fastest, x)}
-    if len(numbers) == 1:
-        (number,) = numbers
-        return f"Row {number} is fastest anywhere within the machine file's uncertainties."
-    tied = _in_a_row(list(numbers))
-    rival = min(numbers, key=lambda number: sure.lead(fastest, numbers[number]))
-    first = next(number for number, x in numbers.items() if x == fastest)
-    # A negative lead: there is a corner of the ranges at which the rival wins by more than the tolerance.
-    lead = sure.lead(fastest, numbers[rival])
-    if lead < -TOLERANCE:
-        return (
-            f"{tied} tie: within the machine file's uncertainties {rival} may be {-100 * lead:.0f} % faster "
-            f"than {first}; measure these two to decide."
-        )
-    least = min(numbers, key=lambda number: numbers[number].memory_bytes)
-    return (
-        f"{tied} tie, within {100 * TOLERANCE:.1g} % anywhere in the machine file's uncertainties; "
-        f"{least} needs the least memory."
     )
 
 

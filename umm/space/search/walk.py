@@ -154,7 +154,13 @@ class BestFirst:
             if self._open > min(incumbents.last, self.within):
                 break
             if incumbents.first is not None and (incumbents.effort.spent or self.left_out < self._open):
-                self._tighten(incumbents.first.makespan_s)
+                # No simulation any more: the gap closes from below, by better bounds of the points that are
+                # still open, with as much work again.
+                most, effort = min(incumbents.first.makespan_s, self.left_out), incumbents.effort
+                effort.allow(effort.most)
+                while self._open < most and not effort.spent and self._enter():
+                    pass
+                self.lowest = min(self._open, self.left_out)
                 return
             # Lazy tightening: a bound is improved only when its point is the lowest of all.
             if self._enter():
@@ -206,12 +212,3 @@ class BestFirst:
         heapq.heappush(self.waiting, (self.pricer.better(point, closed), False, point))
         self.next_one += 1
         return True
-
-    def _tighten(self, most: float) -> None:
-        """Improve the bounds of the points left at the end, by as much work again."""
-        effort = self.found.effort
-        # No simulation any more: the gap closes from below, by better bounds of what is still open.
-        effort.allow(effort.most)
-        while self._open < min(most, self.left_out) and not effort.spent and self._enter():
-            pass
-        self.lowest = min(self._open, self.left_out)

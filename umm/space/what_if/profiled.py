@@ -37,7 +37,21 @@ def causes(result: Beside, machine: Machine, dtype: str = "bfloat16") -> list[Ca
     if not 1 / ANOTHER < apart < ANOTHER:
         words = f"kernels take {apart:.3g} times the prediction: is it of the same model, step and ranks?"
         return [Cause(words, abs(result.measured_s - result.predicted_s))]
-    known = [*_links(result, machine, dtype), *_waits(result), *_kernels(result, dtype), *_idle(result)]
+    known, profile = [*_links(result, machine, dtype), *_kernels(result, dtype)], result.profile
+    waits, idle = sum(x.waits for x in result.rows), profile.span_s - profile.busy_s
+    if waits > WAITS * result.measured_s:
+        words = (
+            f"collectives wait {format_seconds(waits)} for other ranks beyond their fastest calls: "
+            "stragglers, an uneven split, or data that comes late"
+        )
+        known.append(Cause(words, waits))
+    if idle > IDLE * profile.span_s:
+        each = format_seconds(idle / (len(profile.kernels) / profile.steps))
+        words = (
+            f"the device is idle {idle / profile.span_s:.0%} of the time, {each} a kernel: the host issues "
+            "them too slowly, or a pipeline's bubble"
+        )
+        known.append(Cause(words, idle))
     return sorted(known, key=lambda x: -x.seconds)
 
 
@@ -113,16 +127,6 @@ def _knob(machine: Machine, dtype: str, far: bool) -> Knob | None:
     return next(iter(single or known), None)
 
 
-def _waits(result: Beside) -> Iterator[Cause]:
-    waits = sum(x.waits for x in result.rows)
-    if waits > WAITS * result.measured_s:
-        yield Cause(
-            f"collectives wait {format_seconds(waits)} for other ranks beyond their fastest calls: "
-            "stragglers, an uneven split, or data that comes late",
-            waits,
-        )  # fmt: skip
-
-
 def _kernels(result: Beside, dtype: str) -> Iterator[Cause]:
     """Yield a cause for each of multiplies, attention and maps of both sides that is too slow."""
     for kind in (MULTIPLY, ATTENTION, MAP):
@@ -151,15 +155,3 @@ def _kernels(result: Beside, dtype: str) -> Iterator[Cause]:
             words = f"maps take {slow:.2f} times as long{more}: fuse them (torch.compile)"
             setting = "" if more else f"memory_bandwidth=x{1 / slow:.2f}"
         yield Cause(words, measured - predicted, setting)
-
-
-def _idle(result: Beside) -> Iterator[Cause]:
-    profile = result.profile
-    idle = profile.span_s - profile.busy_s
-    if idle > IDLE * profile.span_s:
-        each = len(profile.kernels) / profile.steps
-        yield Cause(
-            f"the device is idle {idle / profile.span_s:.0%} of the time, {format_seconds(idle / each)} a "
-            "kernel: the host issues them too slowly, or a pipeline's bubble",
-            idle,
-        )  # fmt: skip

@@ -10,7 +10,7 @@ from umm.space.choice import Choice
 from umm.space.pricing.multiplies import pricer_of
 from umm.space.pricing.pricer import Pricer
 from umm.space.search.found import front
-from umm.space.search.search import faster, search
+from umm.space.search.search import search
 from umm.space.search.walk import Progress
 from umm.space.space import Space
 from umm.space.vary import Makespan
@@ -40,14 +40,6 @@ class Question:
         """Return the best point on a machine."""
         memory, makespan = self.memory, self.makespan
         return search(self.space, machine, memory=memory, makespan=makespan, top=1, progress=progress).top[0]
-
-    def faster(self, machine: Machine, than: float, progress: Progress | None = None) -> Choice | None:
-        """Return the best point on a machine if it takes less than some seconds."""
-        # With a time to beat a search prunes from the start, so a negative answer comes sooner than from
-        # best.
-        return faster(
-            self.space, machine, than, memory=self.memory, makespan=self.makespan, progress=progress
-        )
 
     @property
     def pricer(self) -> Pricer:
