@@ -235,7 +235,8 @@ class Store:
         rows = frame.astype(object).where(pd.notna(frame), None).to_dict("records")
         named = ({str(name): value for name, value in row.items()} for row in rows)
         # The key is hashed anew: a file edited by hand cannot stand for another run.
-        self.write(row | {"config_id": config_id(schema.stored(row))} for row in named)
+        kinds = schema.kinds()
+        self.write(row | {"config_id": config_id(schema.stored(row, kinds))} for row in named)
 
     def export(self, path: str | Path, table: str = "runs") -> None:
         """Write runs to a file: CSV, or Parquet where its name ends in .parquet.
@@ -305,10 +306,10 @@ def _on_texts(change: Callable[[str], str]) -> Callable[[Any], Any]:
 
 def _values(rows: Iterable[schema.Row]) -> Iterator[list[Any]]:
     """Yield the values of some rows, all of whose columns have to exist, as table ``all_runs`` keeps them."""
-    known = dict.fromkeys((*schema.columns(), *schema.all_columns()))
+    kinds, known = schema.kinds(), dict.fromkeys((*schema.columns(), *schema.all_columns()))
     for row in rows:
         _known(row, known)
-        yield list(schema.stored(row).values())
+        yield list(schema.stored(row, kinds).values())
 
 
 def _known(names: Iterable[str], known: Iterable[str]) -> None:

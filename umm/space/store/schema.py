@@ -80,16 +80,14 @@ def options() -> dict[str, str]:
     return {option.name: TYPES[type(option.default)] for option in known()}
 
 
-@lru_cache(maxsize=1)
 def added() -> dict[str, str]:
     """Return the columns that may come to a file later, with their types."""
     return LATER | options() | {name: fact.type for name, fact in FACTS.items()}
 
 
-@lru_cache(maxsize=1)
-def all_columns() -> tuple[str, ...]:
+def all_columns() -> list[str]:
     """Return the columns of table ``all_runs``."""
-    return (*KEY, *ASKED, *added(), *ENDED)
+    return [*KEY, *ASKED, *added(), *ENDED]
 
 
 def columns() -> list[str]:
@@ -100,12 +98,17 @@ def columns() -> list[str]:
     return [name for name in names if name != "chain"]
 
 
-def stored(row: Row) -> dict[str, Any]:
+def kinds() -> dict[str, str]:
+    """Return the types of the columns of ``all_runs``, in their order; empty of one that takes any."""
+    return dict.fromkeys(all_columns(), "") | dict.fromkeys(WHOLE, "INTEGER") | added()
+
+
+def stored(row: Row, kinds: Mapping[str, str]) -> dict[str, Any]:
     """Return a row as ``all_runs`` keeps it: its layouts, or a, b and c, as JSON; numbers of plain types."""
-    kept = {name: row.get(name) for name in all_columns()}
+    kept = {name: row.get(name) for name in kinds}
     kept["layouts"], kept["algorithm"] = _layouts(row), kept["algorithm"] or UNIVERSAL
-    for name, kind in (dict.fromkeys(WHOLE, "INTEGER") | added()).items():
-        if kept[name] is not None:
+    for name, kind in kinds.items():
+        if kind and kept[name] is not None:
             kept[name] = OF_TYPE[kind](kept[name])
     return kept
 
