@@ -14,7 +14,7 @@ from umm.explorer import answer
 from umm.explorer.background import Behind
 from umm.explorer.background import look as look_sure
 from umm.explorer.copies import as_command
-from umm.explorer.point import case_of, point_of, range_of, tried
+from umm.explorer.point import case_of, point_of, tried
 from umm.explorer.savings import grow, search_each
 from umm.explorer.search import look
 from umm.explorer.state import State, read
@@ -23,7 +23,7 @@ from umm.explorer.uploads import trace_or_store
 from umm.explorer.view import View
 from umm.machines import machine
 from umm.machines.files import named_file
-from umm.space import search
+from umm.space import makespan_range, search
 from umm.traces.files import save_trace
 from umm.units import format_bytes, range_in_words
 
@@ -244,7 +244,9 @@ def test_following_the_advice_gives_what_it_says_and_ends_it():
 def test_a_makespan_gets_the_range_of_the_machine_s_numbers():
     view = view_of(State())
     assert answer.within(view) == ""
-    low, high = range_of(view.point.lower, view.point.machine, view.point.trace.makespan_s)
+    low, high = makespan_range(
+        view.point.machine, view.point.lower, executor("sim").makespan, view.point.trace.makespan_s
+    )
     assert low < view.point.trace.makespan_s < high
     known(view.range)
     assert answer.within(view) == range_in_words(view.point.trace.makespan_s, (low, high))
@@ -333,10 +335,10 @@ ASSUMED = "machine=pvc-12-planes&m=8192&n=12288&k=12288&a=col@12&b=2d&c=2d&dtype
 def test_the_assumed_number_that_decides_is_named_as_by_the_command():
     """Not before the search has found the point's reference."""
     view = view_of(read(f"?{ASSUMED}")[0])
-    assert answer.assumed(view) == ""
+    assert answer.found(view)["assumed.children"] == ""
     view.priced.front = search(view.case.space, view.point.machine, top=1).frontier
     result = CliRunner().invoke(main, [*shlex.split(as_command(view.state))[1:], "--json"])
     line = json.loads(result.stdout)["predicted"]["assumed"]
     assert " is assumed; at " in line
     known(view.decides)
-    assert answer.assumed(view) == line
+    assert answer.found(view)["assumed.children"] == line

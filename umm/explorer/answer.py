@@ -88,14 +88,20 @@ def words(view: View, files: Files, usual: Mapping[str, str], chains: Files = NO
     at = point.state if point else state
     facts_ = {"usual": dict(usual), "divisors": divisors, "fixed": [0, *divisors], "looks": LOOKS}
     shown: Shown = {
-        **_offered(state, files, chains),
+        # The options of the controls, and which of them the program has.
+        "machine.options": [*machine_names(), *(name for name in files if name not in machine_names())],
+        "chain.options": programs(chains),
+        "stationary.options": [x for x in STATIONARY if state.chain or x != "best"],
+        "models.hidden": not state.chain or state.of_file,
+        **{f"{name}-field.hidden": name not in state.own for name in ASKED},
+        **{f"{name}.hidden": bool(state.chain) for name in OF_A_MULTIPLY},
+        **{f"{name}.hidden": not state.chain for name in OF_A_CHAIN},
         "fixed-index.max": len(divisors),
         "fixed-words.children": f"{state.across}@{state.fixed}" if state.fixed else "best of all",
         "facts.data": facts_ | {"point": at.query},
         "mistakes.children": [html.P(line) for line in view.wrong],
         **found(view),
         **facts(point.trace if point else None),
-        "fact-range.children": within(view),
         "compare.children": compared(view) if point and view.pinned else None,
         "pin.children": "Unpin" if state.pin else "Pin",
         "as-command.children": as_command(at) if point or not state.waits else "",
@@ -107,20 +113,6 @@ def words(view: View, files: Files, usual: Mapping[str, str], chains: Files = NO
         replicated = getattr(state, x).partition("@")[2].partition(":")[0] or "1"
         shown |= {f"{x}-index.max": len(divisors) - 1, f"{x}-words.children": f"{replicated} of {ranks}"}
     return shown | {f"show-{name}.hidden": name != state.tab for name in TABS}
-
-
-def _offered(state: State, files: Files, chains: Files) -> Shown:
-    """Return the options of the controls, and which of them the program has."""
-    every = [x for x in STATIONARY if state.chain or x != "best"]
-    return {
-        "machine.options": [*machine_names(), *(name for name in files if name not in machine_names())],
-        "chain.options": programs(chains),
-        "stationary.options": every,
-        "models.hidden": not state.chain or state.of_file,
-        **{f"{name}-field.hidden": name not in state.own for name in ASKED},
-        **{f"{name}.hidden": bool(state.chain) for name in OF_A_MULTIPLY},
-        **{f"{name}.hidden": not state.chain for name in OF_A_CHAIN},
-    }
 
 
 def verdict(view: View, cancelled: bool = False) -> str:
@@ -176,12 +168,6 @@ def _unanswered(view: View, cancelled: bool) -> str:
     return f"Searching…{best}"
 
 
-def assumed(view: View) -> str:
-    """Return which assumed number decides, in the words of ``umm simulate``, once it is known."""
-    decides = view.decides if view.point else None
-    return str(decides.found or "") if decides else ""
-
-
 def within(view: View) -> str:
     """Return the range of the makespan in words, once it is known."""
     return Beside(view.ends).within(view.point.trace) if view.point and view.ends else ""
@@ -208,13 +194,9 @@ def facts(trace: Trace | None) -> Shown:
     if trace is None:
         return {"facts-strip.hidden": True, "rest.children": ""}
     texts = (text for text, _ in figures_of(trace).values())
-    return dict(zip(FACTS, texts, strict=True)) | {"facts-strip.hidden": False, "rest.children": _rest(trace)}
-
-
-def _rest(trace: Trace) -> str:
-    """Return where the rest of the peak goes; nothing where the peak is unknown or reached."""
     lost = lost_in_words(trace, LEAST)
-    return f"The other {percent(1 - trace.fraction_of_peak)} of peak: {lost}." if lost else ""
+    rest = f"The other {percent(1 - trace.fraction_of_peak)} of peak: {lost}." if lost else ""
+    return dict(zip(FACTS, texts, strict=True)) | {"facts-strip.hidden": False, "rest.children": rest}
 
 
 def compared(view: View) -> Any:
@@ -283,10 +265,11 @@ def progress(view: View, cancelled: bool = False) -> Shown:
 
 def found(view: View, cancelled: bool = False) -> Shown:
     """Return the results from behind the page that every tab shows."""
+    decides = view.decides if view.point else None  # the assumed number that decides, once it is known
     return {
         "verdict.children": verdict(view, cancelled),
         "fact-range.children": within(view),
-        "assumed.children": assumed(view),
+        "assumed.children": str(decides.found or "") if decides else "",
     }
 
 

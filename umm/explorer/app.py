@@ -58,7 +58,12 @@ def serving(
         chains: Files of chains that every viewer finds dropped in, as text by name.
         start: The query that the address without one stands for.
     """
-    _check_host(host)
+    # An empty text would mean every interface of this host.
+    if not re.fullmatch(r"[0-9A-Za-z._-]{1,253}|[0-9A-Fa-f:.]{2,45}(%[0-9A-Za-z._-]{1,40})?", host):
+        raise InputError(
+            f"{shown(host)} is not an address to listen on; write 127.0.0.1 for this host alone, or 0.0.0.0 "
+            "for everyone who can reach it"
+        )
     ours = ("localhost", host) if is_loopback(host) else None
     app = make_app(ours, file, presets, chains, start)
     from werkzeug.serving import WSGIRequestHandler, make_server
@@ -93,15 +98,6 @@ def is_loopback(host: str) -> bool:
     except (OSError, UnicodeError):
         return False
     return all(ip_address(str(address[0]).partition("%")[0]).is_loopback for *_, address in addresses)
-
-
-def _check_host(host: str) -> None:
-    """Refuse a text that is no address: an empty one would mean every interface of this host."""
-    if not re.fullmatch(r"[0-9A-Za-z._-]{1,253}|[0-9A-Fa-f:.]{2,45}(%[0-9A-Za-z._-]{1,40})?", host):
-        raise InputError(
-            f"{shown(host)} is not an address to listen on; write 127.0.0.1 for this host alone, or 0.0.0.0 "
-            "for everyone who can reach it"
-        )
 
 
 def make_app(

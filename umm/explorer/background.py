@@ -230,17 +230,17 @@ def _answer(connection: Connection, function: Callable[..., None], *arguments: A
     """Run in the process: answer a question; a page that has gone ends it."""
     gc.freeze()  # what was there before the fork is not looked through for garbage
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches the page too, which ends this process
-    threading.Thread(target=_end_with_page, args=(connection.fileno(),), daemon=True).start()
+    watch = select.poll()
+    watch.register(connection.fileno(), 0)  # errors alone are waited for
+
+    def end_with_page() -> None:
+        """End this process when nobody reads its answers any more: the page was killed meanwhile."""
+        if any(event & select.POLLERR for _, event in watch.poll()):
+            os._exit(1)
+
+    threading.Thread(target=end_with_page, daemon=True).start()
     with connection, suppress(BrokenPipeError):
         function(connection.send, *arguments)
-
-
-def _end_with_page(pipe: int) -> None:
-    """End this process when nobody reads from a pipe any more: the page was killed amid a computation."""
-    watch = select.poll()
-    watch.register(pipe, 0)  # errors alone are waited for
-    if any(event & select.POLLERR for _, event in watch.poll()):
-        os._exit(1)
 
 
 def _drop_folder_at_end() -> None:

@@ -1,7 +1,7 @@
 """The effects of choices: controls change the URL in the browser, and the URL changes the page."""
 
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -20,6 +20,7 @@ from umm.explorer.uploads import Dropped, content_of, dropped_chain, topology, t
 from umm.explorer.view import Shown, View
 from umm.figures.report import write_html
 from umm.program.files import toml
+from umm.traces.perfetto import write_perfetto
 from umm.traces.trace import Trace
 
 CHANGED = [*answer.CONTROLS, "pin.n_clicks"]
@@ -187,44 +188,32 @@ def register(app: Dash, sources: Sources) -> None:
             raise PreventUpdate
         return view.state.at(*points.parts(number)).link
 
-    @app.callback(
-        Output("files", "data"),
-        Output("drop-words", "children"),
-        Output("url", "search", allow_duplicate=True),
-        Input("drop-machine", "contents"),
-        State("drop-machine", "filename"),
-        State("files", "data"),
-        State("url", "search"),
-        prevent_initial_call=True,
-    )
-    def drop_machine(upload: str, filename: str, files: Files | None, query: str) -> tuple[Any, str, Any]:
-        try:
-            name, text = topology(filename or "", content_of(upload or ""))
-        except UmmError as error:
-            return no_update, str(error), no_update
-        return (
-            _newest(files, name, text),
-            f"{name} is read.",
-            replace(read(query or "")[0], machine=name).link,
-        )
+    def dropping(upload_id: str, store: str, read_file: Callable[[str, bytes], tuple[str, str]]) -> None:
+        """Have a file that is dropped in kept under its name in a store, and the page show what it holds."""
+        chosen = {"drop-machine": ("machine",), "drop-chain": ("chain", "layouts", "row")}[upload_id]
 
-    @app.callback(
-        Output("chain-files", "data"),
-        Output("drop-words", "children", allow_duplicate=True),
-        Output("url", "search", allow_duplicate=True),
-        Input("drop-chain", "contents"),
-        State("drop-chain", "filename"),
-        State("chain-files", "data"),
-        State("url", "search"),
-        prevent_initial_call=True,
-    )
-    def drop_chain(upload: str, filename: str, chains: Files | None, query: str) -> tuple[Any, str, Any]:
-        try:
-            name, text = dropped_chain(filename or "", content_of(upload or ""))
-        except UmmError as error:
-            return no_update, str(error), no_update
-        target = replace(read(query or "")[0], chain=name, layouts="", row=1)
-        return _newest(chains, name, text), f"{name} is read.", target.link
+        @app.callback(
+            Output(store, "data"),
+            Output("drop-words", "children", allow_duplicate=True),
+            Output("url", "search", allow_duplicate=True),
+            Input(upload_id, "contents"),
+            State(upload_id, "filename"),
+            State(store, "data"),
+            State("url", "search"),
+            prevent_initial_call=True,
+        )
+        def drop(upload: str, filename: str, kept: Files | None, query: str) -> tuple[Any, str, Any]:
+            try:
+                name, text = read_file(filename or "", content_of(upload or ""))
+            except UmmError as error:
+                return no_update, str(error), no_update
+            others = {x: content for x, content in (kept or {}).items() if x != name}
+            newest = {**dict(list(others.items())[1 - MOST_KEPT :]), name: text}  # the oldest goes
+            values = dict(zip(chosen, (name, "", 1), strict=False))
+            return newest, f"{name} is read.", replace(read(query or "")[0], **values).link
+
+    dropping("drop-machine", "files", topology)
+    dropping("drop-chain", "chain-files", dropped_chain)
 
     @app.callback(
         Output("dropped", "data"),
@@ -293,12 +282,6 @@ def _register_in_browser(app: Dash) -> None:
     runs("png", Output("to-png", "title"), Input("to-png", "n_clicks"))
 
 
-def _newest(kept: Files | None, name: str, text: str) -> Mapping[str, str]:
-    """Return files with one more, the oldest left out where they are too many."""
-    others = {x: content for x, content in (kept or {}).items() if x != name}
-    return {**dict(list(others.items())[1 - MOST_KEPT :]), name: text}
-
-
 def _exported(what: str, view: View) -> Any:
     """Return a file to download."""
     assert view.point
@@ -309,13 +292,11 @@ def _exported(what: str, view: View) -> Any:
         layouts = {name: str(layout) for name, layout in view.point.layouts.items()}
         text = toml(outline_of(view.state, view.point.case.text).with_layouts("best", layouts))
         return {"content": text, "filename": "chain.toml", "type": "application/toml"}
+    write = write_html if what == "to-html" else write_perfetto
+    name = "point.html" if what == "to-html" else "point.pftrace"
     with tempfile.TemporaryDirectory(prefix="umm-export-") as folder:
-        name = "point.html" if what == "to-html" else "point.pftrace"
         path = Path(folder) / name
-        if what == "to-html":
-            write_html(view.point.trace, path)
-        else:
-            view.point.trace.to_perfetto(path)
+        write(view.point.trace, path)
         return dcc.send_bytes(path.read_bytes(), name)
 
 

@@ -1,6 +1,6 @@
 """The parts of the page: the rail of controls, the verdict, the tabs; their content comes from the state."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from typing import Any
 
 from dash import dcc, html
@@ -9,6 +9,7 @@ from umm.algorithms.scheduling import names
 from umm.dtypes import DTYPES
 from umm.explorer.state import LOOKS, OPERANDS, SIZES, Sizes, State, models_on_page, usual_values
 from umm.explorer.tabs import TABS
+from umm.explorer.view import choice, pills, text_input
 from umm.plans.multiply.options import known
 from umm.program.presets import PRESETS
 
@@ -80,62 +81,36 @@ def page(dropped: str = "", presets: Sizes | None = None) -> Any:
     """
     models = models_on_page()
     multiplies = presets or {}
+    facts = {"usual": usual_values(), "divisors": [1], "fixed": [0], "looks": LOOKS}
     return html.Div(
         [
-            *_kept(usual_values(), {**multiplies, **models}),
+            dcc.Location(id="url", refresh="callback-nav"),
+            dcc.Store(id="facts", data=facts),
+            dcc.Store(id="presets", data={**multiplies, **models}),
+            dcc.Store(id="files", data={}, storage_type="session"),
+            dcc.Store(id="theme", data="light"),
+            dcc.Store(id="shown"),
             dcc.Store(id="dropped", data=dropped),
             dcc.Store(id="chain-files", data={}, storage_type="session"),
             dcc.Download(id="download"),
             html.A("Skip to the answer", href="#answer", className="skip"),
             _header(),
             html.Div([_rail(multiplies, models), _main()], className="columns"),
-            _jump(),
+            # Where one stands below the other.
+            html.Nav(
+                [html.A("Choose", href="#choose"), html.A("Answer", href="#answer")],
+                className="jump",
+                **{"aria-label": "on this page"},
+            ),
         ],
         id="page",
     )
-
-
-def _kept(usual: Mapping[str, Any], presets: Mapping[str, Any]) -> list[Any]:
-    """Return the hidden parts of a page: its address, facts on its controls, its files and its theme."""
-    # usual: the values of a state that its address leaves out. presets: values of controls by the name of
-    # what sets them.
-    facts = {"usual": usual, "divisors": [1], "fixed": [0], "looks": LOOKS}
-    return [
-        dcc.Location(id="url", refresh="callback-nav"),
-        dcc.Store(id="facts", data=facts),
-        dcc.Store(id="presets", data=presets),
-        dcc.Store(id="files", data={}, storage_type="session"),
-        dcc.Store(id="theme", data="light"),
-        dcc.Store(id="shown"),
-    ]
-
-
-def _jump() -> Any:
-    """Return the links to the controls and to the answer where one stands below the other."""
-    links = [html.A("Choose", href="#choose"), html.A("Answer", href="#answer")]
-    return html.Nav(links, className="jump", **{"aria-label": "on this page"})
-
-
-def _text(name: str) -> Any:
-    """Return a control for a text."""
-    more = {"placeholder": HINTS[name]} if name in HINTS else {}
-    return dcc.Input(id=name, type="text", debounce=True, spellCheck=False, **more)
-
-
-def _select(name: str, values: Iterable[str]) -> Any:
-    """Return a control for one of many words."""
-    return dcc.Dropdown(list(values), id=name, clearable=False, searchable=False)
 
 
 def programs(chains: Iterable[str]) -> list[dict[str, str]]:
     """Return the choices of programs: one multiply, a preset, or a dropped chain."""
     multiply = {"label": "one multiply", "value": ""}
     return [multiply, *({"label": x, "value": x} for x in (*PRESETS, *chains) if x not in MORE)]
-
-
-def _pills(name: str, values: Iterable[Any]) -> Any:
-    """Return a control for one of a few words, all in sight."""
-    return dcc.RadioItems(list(values), id=name, inline=True, className="pills", labelClassName="pill")
 
 
 def _header() -> Any:
@@ -162,7 +137,7 @@ def _rail(presets: Sizes, models: Sizes) -> Any:
         html.Fieldset(
             [
                 html.Legend("Machine"),
-                _field("machine", _select("machine", ())),
+                _field("machine", choice("machine", ())),
                 _field("nodes"),
                 _field("ranks"),
                 _drop("drop-machine", "Drop a machine file, or "),
@@ -174,7 +149,7 @@ def _rail(presets: Sizes, models: Sizes) -> Any:
         html.Fieldset(
             [
                 html.Legend("Stationary"),
-                _pills("stationary", ()),
+                pills("stationary", ()),
                 html.P(
                     "The matrix of each multiply that stays in place; auto is the largest.", className="hint"
                 ),
@@ -190,20 +165,20 @@ def _program(presets: Sizes, models: Sizes) -> list[Any]:
     """Return the controls of the program: one multiply or a chain, and the sizes of either."""
     return [
         html.Legend("Program"),
-        _pills("chain", programs(())),
+        pills("chain", programs(())),
         dcc.Dropdown(list(MORE), id="more", placeholder="more …", searchable=False),
         _drop("drop-chain", "Drop a chain file, or "),
         _presets("multiplies", presets, "presets of m, n and k"),
         *(_field(x) for x in FIELDS if x in (*"mnk", *SIZES)),
         _presets("models", models, "sizes of public models"),
-        _field("dtype", _select("dtype", DTYPES)),
+        _field("dtype", choice("dtype", DTYPES)),
         _field("dropout"),
         html.Div(
-            _pills("decode", [{"label": "all tokens", "value": "0"}, {"label": "decode one", "value": "1"}]),
+            pills("decode", [{"label": "all tokens", "value": "0"}, {"label": "decode one", "value": "1"}]),
             id="decode-field",
         ),
         html.Div(
-            _pills("backward", [{"label": "forward", "value": "0"}, {"label": "and backward", "value": "1"}]),
+            pills("backward", [{"label": "forward", "value": "0"}, {"label": "and backward", "value": "1"}]),
             id="backward-field",
         ),
     ]
@@ -224,7 +199,11 @@ def _drop(name: str, words: str) -> Any:
 
 def _field(name: str, control: Any = None) -> Any:
     label, unit, help_ = FIELDS[name]
-    parts = [html.Label(label, htmlFor=name), control or _text(name), html.Span(unit, className="unit")]
+    parts = [
+        html.Label(label, htmlFor=name),
+        control or text_input(name, HINTS.get(name, "")),
+        html.Span(unit, className="unit"),
+    ]
     look = "field wide" if name == "machine" else "field"
     return html.Div(parts, className=look, title=help_, id=f"{name}-field")
 
@@ -234,7 +213,7 @@ def _operand(x: str) -> Any:
     return html.Fieldset(
         [
             html.Legend([matrix, html.Span(f" {SHAPES[x]}", className="unit")]),
-            _pills(f"{x}-part", PARTS),
+            pills(f"{x}-part", PARTS),
             html.Div(
                 [
                     html.Label("replicas", htmlFor=f"{x}-index"),
@@ -245,7 +224,7 @@ def _operand(x: str) -> Any:
                 title="Only divisors of the ranks; arrow keys move it.",
             ),
             html.Div(
-                [html.Label("layout", htmlFor=x), _text(x)],
+                [html.Label("layout", htmlFor=x), text_input(x)],
                 className="field",
                 title="Any layout as text: 2d:3x4, cyclic:256x256:3x4, col@2:interleaved.",
             ),
@@ -258,15 +237,15 @@ def _limits() -> Any:
     """Return the controls of the budget, of the points beside this one, and those seldom used."""
     spaces = [{"label": "a search's", "value": "search"}, {"label": "the paper's", "value": "paper"}]
     space = html.Div(
-        [html.Span("compare with", id="space-label"), _pills("space", spaces)],
+        [html.Span("compare with", id="space-label"), pills("space", spaces)],
         title="A search has every process grid, whole tiles and slices, every way to end a replicated C; the "
         "paper has the most square grids and the choices below.",
         id="space-field",
     )
-    rows = [_field("algorithm", _select("algorithm", names()))]
+    rows = [_field("algorithm", choice("algorithm", names()))]
     for option in known():
         if isinstance(option.default, bool):
-            control = _select(option.name, option.texts)
+            control = choice(option.name, option.texts)
         elif isinstance(option.default, int):
             control = dcc.Input(
                 id=option.name,
@@ -278,7 +257,7 @@ def _limits() -> Any:
                 debounce=0.3,
             )
         else:
-            control = _select(option.name, option.values)
+            control = choice(option.name, option.values)
         label = html.Label(option.name.replace("_", " "), htmlFor=option.name)
         rows.append(html.Div([label, control], className="field", title=option.help))
     advanced = html.Details([html.Summary("Advanced"), *rows], open=False, id="advanced")

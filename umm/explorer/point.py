@@ -4,7 +4,6 @@ import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cached_property, lru_cache, partial
-from math import prod
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any, cast
@@ -29,12 +28,11 @@ from umm.program.presets import chain
 from umm.program.problem import MATRICES, Problem
 from umm.quoting.terminal import in_lines
 from umm.schedules.files import from_arrays, to_arrays
-from umm.space import Choice, Space, makespan_range
+from umm.space import Choice, Space
 from umm.space.assignments import Assignments
 from umm.space.bounds.tables import beside_a_layer, tables_of
 from umm.space.budget import DEVICE, limit_of
-from umm.space.what_if.advice import deciding, space_around
-from umm.space.what_if.beside import Decides
+from umm.space.what_if.advice import space_around
 from umm.traces.trace import Trace
 
 Files = Mapping[str, str]
@@ -114,11 +112,6 @@ class Point:
             two = of_several(outline, texts, made.ranks, self.machine, 2, **self.way)
             seconds = executor("sim").makespan(two) - seconds
         return seconds, int((made.memory_bytes + np.sum(beside, axis=0)).max())
-
-    @property
-    def is_varied(self) -> bool:
-        """Whether it is small enough to be simulated at the ends of the machine's ranges."""
-        return len(self.trace.schedule) <= MOST_SURE and not find_policy(self.state.options.policy).searches
 
 
 def machine_of(name: str, files: Files) -> Machine:
@@ -203,9 +196,24 @@ def case_of(state: State, files: Files = NONE, chains: Files = NONE) -> Case:
     if not state.chain:
         bare = Problem(**state.sizes, dtype=state.dtype, ranks=ranks, given=state.given)
         machine.check_ranks(ranks)
-        _check_tiles(state, bare)
+        for name, (rows, cols) in zip(
+            MATRICES, ((bare.m, bare.k), (bare.k, bare.n), (bare.m, bare.n)), strict=True
+        ):
+            # Block-cyclic layouts of very many tiles are refused before they are made.
+            tile = re.match(r"\s*cyclic:([0-9]{1,18})x([0-9]{1,18}):", getattr(state, name.lower()))
+            if tile is None or "0" in (tile[1], tile[2]):
+                continue
+            tiles = -(-rows // max(1, parse_whole(tile[1]))) * -(-cols // max(1, parse_whole(tile[2])))
+            if tiles > MOST_TILES:
+                raise InputError(f"{name} has {tiles} tiles, the page takes {MOST_TILES}; choose larger ones")
         limit = limit_of(state.memory or DEVICE, bare.unreplicated_share, machine, ranks)
-        return Case(state, machine, bare, ranks, _space_of(state, bare), limit)
+        # The points beside it have the same problem and any layouts. Those of a search have all process grids
+        # and all values of what a search tries; the paper's have square grids and the point's own choices.
+        options = state.options.to_dict()
+        if state.space == "search":
+            return Case(state, machine, bare, ranks, space_around(bare, options).searched, limit)
+        sizes = {x: getattr(bare, x) for x in ("m", "n", "k", "dtype", "c_dtype", "given")}
+        return Case(state, machine, bare, ranks, Space(**sizes, ranks=ranks, **options), limit)
     outline = outline_of(state, text)
     if ranks > MOST_RANKS:
         raise InputError(f"{ranks} ranks of a chain are more than this page takes; choose up to {MOST_RANKS}")
@@ -216,39 +224,8 @@ def case_of(state: State, files: Files = NONE, chains: Files = NONE) -> Case:
     )  # fmt: skip
     points = Assignments(outline, ranks, dict(space.layouts))
     assert points.choices  # refuses texts that are no layouts
-    return Case(
-        state,
-        machine,
-        outline,
-        ranks,
-        space,
-        limit_of(state.memory or DEVICE, points.share, machine, ranks),
-        text,
-    )
-
-
-def _check_tiles(state: State, bare: Problem) -> None:
-    """Refuse block-cyclic layouts of very many tiles before they are made; InputError naming the matrix."""
-    for name, shape in zip(MATRICES, ((bare.m, bare.k), (bare.k, bare.n), (bare.m, bare.n)), strict=True):
-        tile = re.match(r"\s*cyclic:([0-9]{1,18})x([0-9]{1,18}):", getattr(state, name.lower()))
-        if tile is None or "0" in (tile[1], tile[2]):
-            continue
-        tiles = prod(
-            -(-size // max(1, parse_whole(side))) for size, side in zip(shape, tile.groups(), strict=True)
-        )
-        if tiles > MOST_TILES:
-            raise InputError(f"{name} has {tiles} tiles, the page takes {MOST_TILES}; choose larger ones")
-
-
-def _space_of(state: State, problem: Problem) -> Space:
-    """Return the space whose points stand beside a multiply's: the same problem, any layouts."""
-    # That of a search has all process grids and all values of what a search tries; the paper's has square
-    # grids and the point's own choices.
-    options = state.options.to_dict()
-    if state.space == "search":
-        return space_around(problem, options).searched
-    sizes = {x: getattr(problem, x) for x in ("m", "n", "k", "dtype", "c_dtype", "given")}
-    return Space(**sizes, ranks=problem.p, **options)
+    limit = limit_of(state.memory or DEVICE, points.share, machine, ranks)
+    return Case(state, machine, outline, ranks, space, limit, text)
 
 
 def point_of(case: Case, choice: Choice | None = None) -> Point:
@@ -339,27 +316,6 @@ def _too_many(actions: int) -> str:
         f"its schedule has {actions:,} actions, more than the page draws ({MOST_DRAWN:,}); "
         "copy its command below and give it --html"
     )
-
-
-def range_of(lower: Callable[[Machine], Any], machine: Machine, now: float) -> tuple[float, float]:
-    """Return the least and the most makespan of a schedule within the ranges of the machine's numbers."""
-    # It takes a few simulations, so it comes behind the point itself.
-    return makespan_range(machine, lower, executor("sim").makespan, now)
-
-
-def deciding_of(
-    problem: Problem, way: Mapping[str, Any], machine: Machine, better: Choice | None
-) -> Decides | None:
-    """Return the assumed number that decides whether a point is the best way to its product, if one does.
-
-    It takes some dozens of simulations, so it comes behind the point itself.
-
-    Args:
-        problem: What is looked at, of the universal algorithm.
-        better: What a search has found to be better, if anything is.
-    """
-    lower, schedule_of = partial(schedule, problem, **way), better.schedule if better else None
-    return deciding(machine, problem, lower, schedule_of, executor("sim").makespan)
 
 
 def tried(ask: Callable[[], Any]) -> tuple[Any, str]:

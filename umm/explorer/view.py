@@ -5,16 +5,19 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, ParamSpec
 
+import pandas as pd
+from dash import dcc, html
+
 from umm.algorithms.scheduling import UNIVERSAL
+from umm.executor import executor
 from umm.explorer.background import Behind, Single
 from umm.explorer.point import (
+    MOST_SURE,
     Case,
     Point,
-    deciding_of,
     is_long,
     point_of,
     point_searched,
-    range_of,
     searched,
     tried,
 )
@@ -23,15 +26,15 @@ from umm.explorer.search import Priced
 from umm.explorer.state import State
 from umm.figures.page import CONFIG, formatter
 from umm.figures.style import parts_of, themed
+from umm.plans.multiply.policies import find_policy
 from umm.program.problem import MATRICES
-from umm.space import Choice
+from umm.space import Choice, makespan_range
 from umm.space.budget import DEVICE
-from umm.space.what_if.advice import advice_among
+from umm.space.what_if.advice import advice_among, deciding
 from umm.space.what_if.beside import Advice
 from umm.traces.trace import Trace
 
 if TYPE_CHECKING:
-    import pandas as pd
     import plotly.graph_objects as go
 
 Shown = dict[str, Any]
@@ -49,7 +52,7 @@ class View:
     behind: Behind  # what is found out behind the page
     dark: bool = False  # whether the page is dark
     measured: Trace | None = None  # a trace that was dropped in
-    rows: "pd.DataFrame | None" = None  # the points of a store that was dropped in
+    rows: pd.DataFrame | None = None  # the points of a store that was dropped in
     mistakes: tuple[str, ...] = ()  # a line for each thing that does not fit together, beside the layouts
     pinned: "View | None" = None  # the point that stands beside this one
     _looked: dict[bool, tuple[Point | None, str]] = field(default_factory=dict, repr=False)
@@ -116,9 +119,13 @@ class View:
     def range(self) -> Single | None:
         """The question of that range; None for a point too large to be simulated again and again."""
         point = self.point
-        if point is None or self.state.waits or not point.is_varied:
+        if point is None or self.state.waits:
             return None
-        return self._single(range_of, point.lower, point.machine, point.trace.makespan_s)
+        if len(point.trace.schedule) > MOST_SURE or find_policy(self.state.options.policy).searches:
+            return None
+        # It takes a few simulations, so it comes behind the point itself.
+        now, makespan = point.trace.makespan_s, executor("sim").makespan
+        return self._single(makespan_range, point.machine, point.lower, makespan, now)
 
     @property
     def decides(self) -> Single | None:
@@ -128,8 +135,9 @@ class View:
             return None
         if self.state.algorithm != UNIVERSAL or not (self.priced.front or self.priced.over):
             return None
-        better = self.advice.choice if self.advice else None
-        return self._single(deciding_of, point.problem, point.way, point.machine, better, choice=better)
+        better, makespan = self.advice.choice if self.advice else None, executor("sim").makespan
+        asked = point.machine, point.problem, point.lower, better.schedule if better else None, makespan
+        return self._single(deciding, *asked, choice=better)
 
     @property
     def is_sure(self) -> bool:
@@ -205,9 +213,9 @@ class View:
         """Return a figure of something as the browser takes it, in the page's colours."""
         return themed(parts_of(figure)(*args, **named), self.dark)
 
-    def table(self, frame: Callable[[], "pd.DataFrame"]) -> Any:
-        """Return the numbers under a figure as a table, if they are asked for."""
-        return numbers(frame()) if self.state.data else None
+    def table(self, frame: Callable[[], Any]) -> Any:
+        """Return the numbers under a figure as a table, if they are asked for: a frame, or its content."""
+        return numbers(pd.DataFrame(frame())) if self.state.data else None
 
 
 HIDDEN = {"display": "none", "height": "0px"}  # Dash gives a figure without a height one
@@ -222,8 +230,8 @@ class Tab:
     help: str  # what it shows, in a line above it
     graphs: tuple[str, ...]  # the ids of its figures
     show: Callable[[View], Shown]  # returns what its parts show, by `id.property`; every part each time
-    controls: Callable[[], Sequence[Any]] = tuple  # makes what stands above its figures
-    below: Callable[[], Sequence[Any]] = tuple  # makes what stands below them
+    controls: Sequence[Any] = ()  # above its figures
+    below: Sequence[Any] = ()  # below them
     clicks: tuple[str, ...] = ()  # the ids of its figures whose marks are points that can be chosen
     prices: bool = False  # whether it shows the priced points, which become exact while it is looked at
     traces: bool = False  # whether it shows the point's trace, without which it is empty
@@ -248,15 +256,13 @@ class Tab:
 
     def panel(self) -> Any:
         """Return its parts."""
-        from dash import dcc, html
-
         graphs = [
             html.Div(
                 dcc.Graph(id=graph, config=CONFIG, className="figure", responsive=True), className="scroll"
             )
             for graph in self.graphs
         ]
-        parts = [html.P(self.help, className="help"), *self.controls(), *graphs, *self.below()]
+        parts = [html.P(self.help, className="help"), *self.controls, *graphs, *self.below]
         parts.append(html.Div(id=f"{self.name}-data"))
         return html.Div(parts, id=f"panel-{self.name}", className="panel")
 
@@ -268,9 +274,32 @@ def blank(names: Iterable[str]) -> Shown:
 
 def bar(*parts: Any, **more: Any) -> Any:
     """Return controls beside each other."""
-    from dash import html
-
     return html.Div(list(parts), className="bar", **more)
+
+
+def choice(name: str, values: Iterable[Any], value: Any = None) -> Any:
+    """Return a control for one of many values."""
+    more = {} if value is None else {"value": value}
+    return dcc.Dropdown(list(values), id=name, clearable=False, searchable=False, **more)
+
+
+def pills(name: str, values: Iterable[Any], value: Any = None) -> Any:
+    """Return a control for one of a few words, all in sight."""
+    more = {} if value is None else {"value": value}
+    return dcc.RadioItems(
+        list(values), id=name, inline=True, className="pills", labelClassName="pill", **more
+    )
+
+
+def text_input(name: str, hint: str = "", look: str = "") -> Any:
+    """Return a control for a text, with what stands in it while it is empty."""
+    more = ({"placeholder": hint} if hint else {}) | ({"className": look} if look else {})
+    return dcc.Input(id=name, type="text", debounce=True, spellCheck=False, **more)
+
+
+def words_of(name: str) -> Any:
+    """Return the place of a sentence that a screen reader speaks when it changes."""
+    return html.P(id=name, className="said", **{"aria-live": "polite"})
 
 
 def table(headings: Iterable[str], rows: list[Any], look: str) -> Any:
@@ -280,16 +309,12 @@ def table(headings: Iterable[str], rows: list[Any], look: str) -> Any:
         rows: As Dash has them.
         look: The class of the table, by which the page's style knows it.
     """
-    from dash import html
-
     head = html.Thead(html.Tr([html.Th(x, scope="col") for x in headings]))
     return html.Table([head, html.Tbody(rows)], className=look)
 
 
-def numbers(frame: "pd.DataFrame") -> list[Any]:
+def numbers(frame: pd.DataFrame) -> list[Any]:
     """Return a frame as a table, its first rows."""
-    from dash import html
-
     words = [formatter(str(name)) for name in frame.columns]
     shown = frame.head(MOST_ROWS)
     rows = [

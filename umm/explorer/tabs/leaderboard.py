@@ -3,11 +3,12 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from itertools import groupby
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
+import pandas as pd
+from dash import html
 
-from umm.explorer.search import Priced
 from umm.explorer.view import Shown, Tab, View, table
 from umm.figures.links import beside
 from umm.figures.pareto import pareto
@@ -17,19 +18,20 @@ from umm.space import Choice
 from umm.traces.bottleneck import percent
 from umm.units import format_bytes, format_seconds, range_in_words, short_seconds
 
-if TYPE_CHECKING:
-    import pandas as pd
-
 ROWS = 10
 COLUMNS = 3  # groups of tensors that have a column each
 MOST_AXES = 8  # groups of tensors that have an axis
+MOVES = (
+    "Assumes A, B and C start in the layouts shown; move is the extra time if they start, and C ends, in row."
+)
 FIGURES = ("makespan_s", "memory_bytes", "fraction_of_peak")
 
 
 def show(view: View) -> Shown:
     """Return the best points as rows and all as marks; of a chain where its tensors lie, too."""
     priced, point = view.priced, view.point
-    front = [priced.points.number_of(x) for x in priced.front] if priced.points and _has_front(view) else []
+    known = priced.points if view.state.chain or priced.stage != "top" else None
+    front = [known.number_of(x) for x in priced.front] if known else []
     figure: Any = {}
     if priced.points:
         figure = view.drawn(
@@ -60,20 +62,12 @@ def _data(view: View, times: Mapping[str, float]) -> Any:
     best = view.table(lambda: top_frame(view))
     if best is None or not times:
         return best
-    import pandas as pd
-
-    frame = pd.DataFrame({"layouts": list(times), "makespan_s": list(times.values())})
-    return [*best, *view.table(lambda: frame)]
+    columns = {"layouts": list(times), "makespan_s": list(times.values())}
+    return [*best, *view.table(lambda: columns)]
 
 
-def _has_front(view: View) -> bool:
-    return bool(view.state.chain) or view.priced.stage != "top"
-
-
-def top_frame(view: View) -> "pd.DataFrame":
+def top_frame(view: View) -> pd.DataFrame:
     """Return the best points as a frame: layouts, stationary, makespan_s, memory_bytes, fraction_of_peak."""
-    import pandas as pd
-
     rows = []
     for choice in view.priced.top:
         layouts, way = dict(choice.layouts), {}
@@ -99,42 +93,29 @@ def differing(view: View, one: Choice, others: Sequence[Choice]) -> list[str]:
 
 
 def _table(view: View) -> Any:
-    from dash import html
-
     priced = view.priced
     if not priced.top or priced.points is None:
         words = priced.words if priced.refusal or priced.failed else "Searching…"
-        return [html.P(words, className="empty"), *_known(priced)]
+        # The makespans of a chain's own layouts, while its search goes on.
+        named = priced.named.items()
+        texts = ((name, "does not fit" if x is None else format_seconds(x)) for name, x in named)
+        rows = [html.Tr([html.Th(name, scope="row"), html.Td(text)]) for name, text in texts]
+        grid = table(("known layouts", "makespan"), rows, "tensors")
+        return [html.P(words, className="empty"), *([grid] if rows else [])]
     groups = [group[0] for group in priced.points.tensors]
     columns = groups if len(groups) <= COLUMNS else []
-    alike = _alike(view, list(enumerate(priced.top[:ROWS], 1)))
-    rows = [_row(view, group, columns) for group in alike]
+    ranked = enumerate(priced.top[:ROWS], 1)
+    rows = [_row(view, [*alike], columns) for _, alike in groupby(ranked, key=lambda x: _numbers(view, *x))]
     headings = ["", *columns, *(["stationary"] if not view.state.chain else []), "makespan", "range"]
     headings += [*(["move"] if priced.moves else []), "of peak", "memory"]
     headings += [] if columns else ["layouts"]
-    notes = [priced.ties, _moves_in_words(view) if priced.moves else ""]
+    given = view.state.given
+    moves = f"move: the time to move {given}, part of the makespan." if given else MOVES
+    notes = [priced.ties, moves if priced.moves else ""]
     return [
         table(headings, rows, "leaders" if columns else "leaders rows"),
         *(html.P(note, className="hint") for note in notes if note),
     ]
-
-
-def _known(priced: Priced) -> list[Any]:
-    """Return the makespans of a chain's own layouts, while its search goes on."""
-    from dash import html
-
-    if not priced.named:
-        return []
-    rows = [
-        html.Tr([html.Th(name, scope="row"), html.Td("does not fit" if x is None else format_seconds(x))])
-        for name, x in priced.named.items()
-    ]
-    return [table(("known layouts", "makespan"), rows, "tensors")]
-
-
-def _alike(view: View, ranked: list[tuple[int, Choice]]) -> list[list[tuple[int, Choice]]]:
-    """Return rows of the ranking, those with equal numbers together."""
-    return [list(group) for _, group in groupby(ranked, key=lambda x: _numbers(view, *x))]
 
 
 def _numbers(view: View, place: int, choice: Choice) -> list[str]:
@@ -153,8 +134,6 @@ def _numbers(view: View, place: int, choice: Choice) -> list[str]:
 
 def _row(view: View, group: list[tuple[int, Choice]], columns: Sequence[str]) -> Any:
     """Return a row of the ranking: points with equal numbers, each with a button that takes it."""
-    from dash import html
-
     (place, choice), chain = group[0], bool(view.state.chain)
     buttons = [_button(view, *x) for x in group]
     layouts = [html.Td(choice.layouts[x], className="layout") for x in columns]
@@ -172,8 +151,6 @@ def _row(view: View, group: list[tuple[int, Choice]], columns: Sequence[str]) ->
 
 
 def _button(view: View, place: int, choice: Choice) -> Any:
-    from dash import html
-
     state = view.state
     if state.chain:
         target = replace(state, layouts="", row=place, op=-1)
@@ -208,20 +185,8 @@ def is_here(view: View, place: int, choice: Choice) -> bool:
     return view.selected in {points.number(layouts, x, options) for x, options in ways}
 
 
-def _moves_in_words(view: View) -> str:
-    given = view.state.given
-    if given:
-        return f"move: the time to move {given}, part of the makespan."
-    return (
-        "Assumes A, B and C start in the layouts shown; move is the extra time if they start, and C ends, "
-        "in row."
-    )
-
-
 def _tensors(view: View) -> Any:
     """Return the layouts of a chain's tensors, and its search's results beside the best."""
-    from dash import html
-
     priced, point = view.priced, view.point
     parts: list[Any] = []
     if point is not None:
@@ -275,20 +240,6 @@ def lines(view: View) -> Shown:
     return {"lines.figure": figure, "coordinates-data.children": view.table(lambda: top_frame(view))}
 
 
-def controls() -> list[Any]:
-    """Return the place of the table."""
-    from dash import html
-
-    return [html.Div(id="leaders", className="scroll")]
-
-
-def below() -> list[Any]:
-    """Return the place of a chain's tensors."""
-    from dash import html
-
-    return [html.Div(id="tensors", className="scroll")]
-
-
 LEADERBOARD = Tab(
     "leaderboard",
     "Leaderboard",
@@ -296,8 +247,8 @@ LEADERBOARD = Tab(
     "or a mark to show it.",
     ("pareto", "others"),
     show,
-    controls,
-    below,
+    [html.Div(id="leaders", className="scroll")],
+    [html.Div(id="tensors", className="scroll")],
     clicks=("pareto",),
     prices=True,
     others=("leaders.children", "tensors.children"),

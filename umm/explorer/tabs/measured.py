@@ -1,6 +1,9 @@
 """Predicted against measured: a trace or a store that was dropped in."""
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+import pandas as pd
+from dash import dcc, html
 
 from umm.comparison import compare
 from umm.errors import InputError
@@ -8,9 +11,6 @@ from umm.executor import executor
 from umm.explorer.view import Shown, Tab, View
 from umm.figures.predicted_measured import agreement, makespans
 from umm.traces.trace import Trace
-
-if TYPE_CHECKING:
-    import pandas as pd
 
 PREDICTED = ("sim", "bound")
 ASKED = ["chain", "m", "n", "k", "dtype", "ranks", "layouts", "stationary"]
@@ -31,23 +31,17 @@ def show(view: View) -> Shown:
             figure, words, table = _of_store(view, view.rows)
     except InputError as error:
         words = str(error)
-    return {
-        "agreement.figure": figure or {},
-        "measured-words.children": words,
-        "measured-data.children": table,
-    }
+    parts = {"measured-words.children": words, "measured-data.children": table}
+    return {"agreement.figure": figure or {}} | parts
 
 
 def _of_trace(view: View, measured: Trace) -> Any:
     comparison = compare(executor("sim").run(measured.schedule), measured)
-    return (
-        view.drawn(agreement, comparison),
-        str(comparison),
-        view.table(lambda: comparison.phases().reset_index()),
-    )
+    table = view.table(lambda: comparison.phases().reset_index())
+    return view.drawn(agreement, comparison), str(comparison), table
 
 
-def _of_store(view: View, rows: "pd.DataFrame") -> Any:
+def _of_store(view: View, rows: pd.DataFrame) -> Any:
     predicted = rows[rows["source"].isin(PREDICTED)].sort_values("source", ascending=False)
     measured = rows[~rows["source"].isin(PREDICTED)]
     pairs = predicted.drop_duplicates(ASKED).merge(measured, on=ASKED, suffixes=("_predicted", "_measured"))
@@ -68,17 +62,6 @@ def _of_store(view: View, rows: "pd.DataFrame") -> Any:
     return view.drawn(makespans, pairs), words, view.table(lambda: shown)
 
 
-def controls() -> list[Any]:
-    """Return where files are dropped."""
-    from dash import dcc, html
-
-    drop = ["Drop a trace or a store here, or ", html.Button("choose a file", className="link")]
-    return [
-        dcc.Upload(drop, id="drop-measured", className="drop", multiple=False),
-        html.P(EMPTY, id="measured-words", className="empty", **{"aria-live": "polite"}),
-    ]
-
-
 TAB = Tab(
     "measured",
     "Predicted vs measured",
@@ -86,6 +69,14 @@ TAB = Tab(
     "prediction is right to 20 %.",
     ("agreement",),
     show,
-    controls,
+    [
+        dcc.Upload(
+            ["Drop a trace or a store here, or ", html.Button("choose a file", className="link")],
+            id="drop-measured",
+            className="drop",
+            multiple=False,
+        ),
+        html.P(EMPTY, id="measured-words", className="empty", **{"aria-live": "polite"}),
+    ],
     others=("measured-words.children",),
 )

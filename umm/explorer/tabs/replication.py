@@ -1,19 +1,18 @@
 """The replication heat map: the best time for every two replication factors, the third by its slider."""
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
+import pandas as pd
+from dash import dcc, html
 
 from umm.arrays import Ints
 from umm.explorer.savings import Growing, paying, saving
-from umm.explorer.view import Shown, Tab, View, bar, blank, table
+from umm.explorer.view import Shown, Tab, View, bar, blank, choice, pills, table, words_of
 from umm.figures.replication import replication_map
 from umm.layouts.places import replication_factors
 from umm.program.problem import MATRICES
 from umm.units import format_seconds
-
-if TYPE_CHECKING:
-    import pandas as pd
 
 
 def show(view: View) -> Shown:
@@ -58,9 +57,7 @@ def show(view: View) -> Shown:
         "exact": priced.exact[mine],
     }
 
-    def best() -> "pd.DataFrame":
-        import pandas as pd
-
+    def best() -> pd.DataFrame:
         return pd.DataFrame(columns).groupby(list(columns)[:2], as_index=False).first()  # fastest first
 
     words = "≥ on grey is a lower bound: no layouts with these factors are faster."
@@ -135,8 +132,6 @@ def _said(view: View, mine: Ints, down: int, across: int) -> str:
 
 def _grown(growing: Growing) -> Any:
     """Return the times over m, those with replicas beside those without."""
-    from dash import html
-
     name, rows = MATRICES[growing.operand], []
     for m, times in sorted(growing.found.items()):
         best = paying(times)
@@ -175,38 +170,6 @@ class _Labels:
         return " ".join(text.split("@")[0] for text in layouts.values()) + f" {stationary}"
 
 
-def controls() -> list[Any]:
-    """Return which operand has the slider, and the slider; of a chain which tensors are compared."""
-    from dash import dcc, html
-
-    across = dcc.RadioItems(
-        list(MATRICES), "C", id="across", inline=True, className="pills", labelClassName="pill"
-    )
-    grow = dcc.Checklist(
-        [{"label": "as m grows", "value": "1"}], [], id="grow", className="check", inline=True
-    )
-    slider = [
-        html.Span("Slider for", id="across-label"),
-        across,
-        html.Label("its factor", htmlFor="fixed-index"),
-        dcc.Input(id="fixed-index", type="range", min=0, max=1, step=1, value=0),
-        html.Output("best of all", id="fixed-words"),
-        grow,
-    ]
-    pair = [
-        html.Label("Down", htmlFor="down"),
-        dcc.Dropdown([], id="down", clearable=False, searchable=False),
-        html.Label("To the right", htmlFor="right"),
-        dcc.Dropdown([], id="right", clearable=False, searchable=False),
-    ]
-    return [
-        bar(*slider, id="slider-bar"),
-        bar(*pair, id="pair-bar", hidden=True),
-        html.P(id="replication-words", className="said", **{"aria-live": "polite"}),
-        html.Div(id="grown"),
-    ]
-
-
 TAB = Tab(
     "replication",
     "Replication",
@@ -215,7 +178,29 @@ TAB = Tab(
     "m grows: the same up to 64 times this m.",
     ("replicas",),
     show,
-    controls,
+    [
+        bar(
+            html.Span("Slider for", id="across-label"),
+            pills("across", MATRICES, "C"),
+            html.Label("its factor", htmlFor="fixed-index"),
+            dcc.Input(id="fixed-index", type="range", min=0, max=1, step=1, value=0),
+            html.Output("best of all", id="fixed-words"),
+            dcc.Checklist(
+                [{"label": "as m grows", "value": "1"}], [], id="grow", className="check", inline=True
+            ),
+            id="slider-bar",
+        ),
+        bar(
+            html.Label("Down", htmlFor="down"),
+            choice("down", []),
+            html.Label("To the right", htmlFor="right"),
+            choice("right", []),
+            id="pair-bar",
+            hidden=True,
+        ),
+        words_of("replication-words"),
+        html.Div(id="grown"),
+    ],
     clicks=("replicas",),
     prices=True,
     others=("replication-words.children", "grown.children", "pair-bar.hidden", "slider-bar.hidden", *PAIR),

@@ -3,10 +3,12 @@
 from collections.abc import Mapping
 from dataclasses import fields
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+from dash import html
 
 from umm.errors import InputError, UmmError, did_you_mean
-from umm.explorer.view import Shown, Tab, View, bar
+from umm.explorer.view import Shown, Tab, View, bar, text_input, words_of
 from umm.figures.steps import memory_figure, stage_frame, verdict_of
 from umm.machines import Machine
 from umm.numbers import parse_whole
@@ -14,9 +16,6 @@ from umm.program.models import PUBLIC, find_model
 from umm.step.parallel import Parallel
 from umm.step.step import Step, predict, question, rates_of, with_prediction
 from umm.units import parse_dimension
-
-if TYPE_CHECKING:
-    import pandas as pd
 
 USUAL = "model=llama-3-8b batch=64 length=8K"
 SIZES: Mapping[str, type] = {x.name: str if x.type in (str, "str") else int for x in fields(Parallel)}
@@ -79,28 +78,11 @@ def show(view: View) -> Shown:
     shares = ", ".join(
         f"{x} {s / step.seconds:.0%}" for x, s in step.parts.items() if s > 0.005 * step.seconds
     )
-
-    def frame() -> "pd.DataFrame":
-        return stage_frame(step)
-
     return {
         "remembered.figure": view.drawn(memory_figure, step, float(machine.memory)),
         "step-words.children": f"{verdict_of(step)}. Time: {shares}.",
-        "step-data.children": view.table(frame),
+        "step-data.children": view.table(lambda: stage_frame(step)),
     }
-
-
-def controls() -> list[Any]:
-    """Return the text of a step's model and sizes."""
-    from dash import dcc, html
-
-    text = dcc.Input(
-        id="step", type="text", debounce=True, spellCheck=False, placeholder=USUAL, className="wide"
-    )
-    return [
-        bar(html.Label("Step", htmlFor="step"), text),
-        html.P(id="step-words", className="said", **{"aria-live": "polite"}),
-    ]
 
 
 TAB = Tab(
@@ -110,6 +92,9 @@ TAB = Tab(
     "each pipeline stage over the step.",
     ("remembered",),
     show,
-    controls,
+    [
+        bar(html.Label("Step", htmlFor="step"), text_input("step", USUAL, "wide")),
+        words_of("step-words"),
+    ],
     others=("step-words.children",),
 )

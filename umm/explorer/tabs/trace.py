@@ -3,8 +3,10 @@
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import pandas as pd
+from dash import dcc, html
 
-from umm.explorer.view import Shown, Tab, View, bar
+from umm.explorer.view import Shown, Tab, View, bar, choice
 from umm.figures.lanes import RANKS, lane_table, timeline
 from umm.figures.links import breakdown_bars, link_map, roofline, work_and_bytes
 from umm.figures.tiles import Slice, tile_map
@@ -13,8 +15,6 @@ from umm.traces.trace import Trace
 from umm.traces.traffic import link_frame
 
 if TYPE_CHECKING:
-    import pandas as pd
-
     from umm.explorer.point import Point
 
 MOST_PANELS = 4  # tensors beside each other
@@ -43,14 +43,6 @@ def schedule(view: View) -> Shown:
     }
 
 
-def rank_control() -> list[Any]:
-    """Return the choice of a rank."""
-    from dash import dcc, html
-
-    choice = dcc.Dropdown(EVERY, -1, id="rank", clearable=False, searchable=False)
-    return [bar(html.Label("Ranks", htmlFor="rank"), choice)]
-
-
 def links(view: View) -> Shown:
     """Return how full the busiest links are over time."""
     assert view.point
@@ -66,15 +58,12 @@ def roofs(view: View) -> Shown:
     assert view.point
     trace = view.point.trace
 
-    def frame() -> "pd.DataFrame":
-        import pandas as pd
-
+    def columns() -> dict[str, Any]:
         flop, received = work_and_bytes(trace)
-        numbers = pd.DataFrame({"rank": np.arange(len(flop)), "flop": flop, "received_bytes": received})
-        numbers["Tflop/s"] = numbers["flop"] / trace.makespan_s / 1e12
-        return numbers
+        numbers = {"rank": np.arange(len(flop)), "flop": flop, "received_bytes": received}
+        return numbers | {"Tflop/s": flop / trace.makespan_s / 1e12}
 
-    return {"roofs.figure": view.drawn(roofline, trace), "roofline-data.children": view.table(frame)}
+    return {"roofs.figure": view.drawn(roofline, trace), "roofline-data.children": view.table(columns)}
 
 
 def tiles(view: View) -> Shown:
@@ -89,7 +78,10 @@ def tiles(view: View) -> Shown:
         row = point.trace.to_frame().iloc[op]
         parts = [f"{name}[{top}:{bottom}, {left}:{right}]" for name, (top, bottom, left, right) in lit]
         words = f"Action {op}: {row['kind']} of rank {row['rank']}, {', '.join(parts) or 'no slice'}."
-    statements = statements_of(point)
+    # The statements of a chain, each with the tensors that it reads and writes; none of a multiply.
+    program: Any = point.program
+    every = [] if program.kind == "problem" else program.statements
+    statements = [(str(x), tuple(dict.fromkeys((*x.reads, x.out)))) for x in every]
     names = statements[min(view.state.statement, len(statements)) - 1][1] if statements else ()
     if statements and not view.state.statement:
         touched = {name for name, _ in lit}
@@ -106,18 +98,8 @@ def tiles(view: View) -> Shown:
     }
 
 
-def statements_of(point: "Point") -> list[tuple[str, tuple[str, ...]]]:
-    """Return the statements of a chain, each with the tensors it reads and writes; none of a multiply."""
-    if point.program.kind == "problem":
-        return []
-    statements: Any = getattr(point.program, "statements", ())
-    return [(str(x), tuple(dict.fromkeys((*x.reads, x.out)))) for x in statements]
-
-
-def shares(point: "Point") -> "pd.DataFrame":
+def shares(point: "Point") -> pd.DataFrame:
     """Return each rank's share of each tensor, a row each: elements, nbytes."""
-    import pandas as pd
-
     sizes = {x.name: x.itemsize for x in point.program.tensors}
     rows = [
         {
@@ -149,32 +131,6 @@ def slices_of(schedule: Schedule, action: int) -> list[tuple[str, Slice]]:
     return slices
 
 
-def action_control() -> list[Any]:
-    """Return the choice of an action, and of a chain that of a statement."""
-    from dash import dcc, html
-
-    return [
-        bar(
-            html.Label("Statement", htmlFor="statement"),
-            dcc.Dropdown(OWN, "0", id="statement", clearable=False, searchable=False),
-            id="statement-bar",
-            hidden=True,
-        ),
-        bar(
-            html.Label("Action", htmlFor="op"),
-            dcc.Input(
-                id="op",
-                type="text",
-                inputMode="numeric",
-                placeholder="none",
-                debounce=True,
-                className="short",
-            ),
-            html.Span(id="op-words", className="unit", **{"aria-live": "polite"}),
-        ),
-    ]
-
-
 SCHEDULE = Tab(
     "schedule",
     "Schedule",
@@ -183,7 +139,7 @@ SCHEDULE = Tab(
     "shown below.",
     ("lanes", "lanes-measured", "parts"),
     schedule,
-    rank_control,
+    [bar(html.Label("Ranks", htmlFor="rank"), choice("rank", EVERY, -1))],
     traces=True,
     others=("rank.options",),
 )
@@ -201,7 +157,26 @@ TILES = Tab(
     "Which rank owns which tile, in every replica; the slices of one action are lit.",
     ("owners",),
     tiles,
-    action_control,
+    [
+        bar(
+            html.Label("Statement", htmlFor="statement"),
+            choice("statement", OWN, "0"),
+            id="statement-bar",
+            hidden=True,
+        ),
+        bar(
+            html.Label("Action", htmlFor="op"),
+            dcc.Input(
+                id="op",
+                type="text",
+                inputMode="numeric",
+                placeholder="none",
+                debounce=True,
+                className="short",
+            ),
+            html.Span(id="op-words", className="unit", **{"aria-live": "polite"}),
+        ),
+    ],
     traces=True,
     others=("op-words.children", "statement.options", "statement-bar.hidden"),
 )

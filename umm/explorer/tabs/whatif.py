@@ -2,28 +2,25 @@
 
 from collections.abc import Mapping
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
+from dash import html
 
 from umm.algorithms.scheduling import schedule
 from umm.arrays import Floats
 from umm.errors import InputError
 from umm.executor import executor
-from umm.explorer.point import Point
 from umm.explorer.savings import counts_of, over_of
 from umm.explorer.state import OVER
 from umm.explorer.tabs.leaderboard import how
-from umm.explorer.view import Shown, Tab, View, bar, blank, table
+from umm.explorer.view import Shown, Tab, View, bar, blank, choice, pills, table, text_input, words_of
 from umm.figures.what_if import efficiency_figure, scaling_figure, turned
 from umm.machines import Machine
 from umm.program import Chain
 from umm.program.problem import Problem
 from umm.space.scaling import Scaling
 from umm.space.vary import Knob, knobs, seconds_of, vary
-
-if TYPE_CHECKING:
-    import pandas as pd
 
 FACTORS = (0.25, 0.5, 0.75, 1.0, 1.5, 2.0, 4.0)
 RIVALS = 4
@@ -34,50 +31,40 @@ def show(view: View) -> Shown:
     """Return the times of this point and of the front's over the chosen number."""
     point = view.point
     assert point
-    knobs = {f"{knob.name} {knob.at(1.0)}": knob for knob in knobs_of(point)}
-    what = view.state.what if view.state.what in knobs else next(iter(knobs))
-    knob, left = knobs[what], MOST_ACTIONS // len(FACTORS) - len(point.trace.schedule)
+    machine, dtype = point.machine, point.program.tensors[0].dtype
+    turnable = {f"{knob.name} {knob.at(1.0)}": knob for knob in knobs(machine, point.program.p, dtype)}
+    what = view.state.what if view.state.what in turnable else next(iter(turnable))
+    knob, left = turnable[what], MOST_ACTIONS // len(FACTORS) - len(point.trace.schedule)
     if view.state.chain and left < 0:
         refusal = (
             f"A schedule of {len(point.trace.schedule):,} actions takes too long to simulate for every "
             "factor; use umm what-if."
         )
         return {"turned.figure": {}, "whatif-words.children": refusal, "whatif-data.children": None} | {
-            "what.options": list(knobs),
+            "what.options": list(turnable),
             "what.value": what,
         }
-    times = {"this point": times_of(point.machine, knob, point.program, _frozen(point.way))}
-    for choice in view.priced.front[: -RIVALS - 1 : -1]:
+    times = {"this point": times_of(machine, knob, point.program, _frozen(point.way))}
+    for rival in view.priced.front[: -RIVALS - 1 : -1]:
         if view.state.chain:
-            left -= choice.actions
-            if left < 0 or not (name := view.unlike(choice)):
+            left -= rival.actions
+            if left < 0 or not (name := view.unlike(rival)):
                 continue
-            way: dict[str, Any] = {"stationary": choice.stationary}
+            way: dict[str, Any] = {"stationary": rival.stationary}
         else:
-            name = f"{' '.join(map(str, choice.problem.layouts))}, {how(choice)}"
-            way = {"stationary": choice.stationary, **choice.options.to_dict()}
-        times[name] = times_of(point.machine, knob, choice.program, _frozen(way))
+            name = f"{' '.join(map(str, rival.problem.layouts))}, {how(rival)}"
+            way = {"stationary": rival.stationary, **rival.options.to_dict()}
+        times[name] = times_of(machine, knob, rival.program, _frozen(way))
     factors = factors_of(knob)
     words = [knob.at(factor) for factor in factors]
     columns = {"factor": factors, knob.name: words} | {f"{name}_s": list(x) for name, x in times.items()}
-
-    def frame() -> "pd.DataFrame":
-        import pandas as pd
-
-        return pd.DataFrame(columns)
-
     return {
         "turned.figure": view.drawn(turned, knob.name, factors, words, times),
         "whatif-words.children": said(knob, times),
-        "what.options": list(knobs),
+        "what.options": list(turnable),
         "what.value": what,
-        "whatif-data.children": view.table(frame),
+        "whatif-data.children": view.table(lambda: columns),
     }
-
-
-def knobs_of(point: Point) -> list[Knob]:
-    """Return the numbers that can be turned."""
-    return knobs(point.machine, point.program.p, point.program.tensors[0].dtype)
 
 
 def _frozen(way: Mapping[str, Any]) -> tuple[tuple[str, Any], ...]:
@@ -126,17 +113,6 @@ def said(knob: Knob, times: dict[str, Floats]) -> str:
     return f"From {where} up {names[after]} is the fastest of these; below, {who} is."
 
 
-def controls() -> list[Any]:
-    """Return the choice of a number."""
-    from dash import dcc, html
-
-    choice = dcc.Dropdown([], id="what", clearable=False, searchable=False)
-    return [
-        bar(html.Label("Number", htmlFor="what"), choice),
-        html.P(id="whatif-words", className="said", **{"aria-live": "polite"}),
-    ]
-
-
 TAB = Tab(
     "whatif",
     "What if",
@@ -144,7 +120,7 @@ TAB = Tab(
     "of time against memory change, and where another becomes the fastest.",
     ("turned",),
     show,
-    controls,
+    [bar(html.Label("Number", htmlFor="what"), choice("what", [])), words_of("whatif-words")],
     prices=True,
     traces=True,
     others=("whatif-words.children", "what.options", "what.value"),
@@ -173,53 +149,19 @@ def show_scaling(view: View) -> Shown:
     if len(rows) > 1:
         shown["scaled.figure"] = view.drawn(scaling_figure, scaling)
         shown["efficient.figure"] = view.drawn(efficiency_figure, scaling)
-    return shown | {
-        "scaling-words.children": " ".join([scaling.verdict, *notes]),
-        "scaling-table.children": _scaling_table(scaling),
-        "scaling-data.children": view.table(lambda: _frame(scaling)),
-    }
-
-
-def _scaling_table(scaling: Scaling) -> Any:
-    """Return a row for each number."""
-    from dash import html
-
     heads, *lines = scaling.in_words()
-    rows = [
+    grid = [
         html.Tr([html.Th(first, scope="row"), *map(html.Td, rest), html.Td(best, className="layout")])
         for first, *rest, best in lines
     ]
     more = {"role": "region", "aria-label": "scaling"}
-    return html.Div(table(heads, rows, "compared"), className="scroll", tabIndex=0, **more)
-
-
-def _frame(scaling: Scaling) -> "pd.DataFrame":
-    import pandas as pd
-
-    return pd.DataFrame(scaling.records())
-
-
-def scaling_controls() -> list[Any]:
-    """Return the controls of the compared number, its values, and the price."""
-    from dash import dcc, html
-
-    over = dcc.RadioItems(list(OVER), id="over", inline=True, className="pills", labelClassName="pill")
-    counts, price = (
-        dcc.Input(id=name, type="text", debounce=True, spellCheck=False, placeholder=hint, className="short")
-        for name, hint in (("counts", "1,2,4,8"), ("price", "none"))
-    )
-    return [
-        bar(
-            html.Span("Compare numbers of", id="over-label"),
-            over,
-            html.Label("numbers", htmlFor="counts"),
-            counts,
-            html.Label("$ per device and hour", htmlFor="price"),
-            price,
+    return shown | {
+        "scaling-words.children": " ".join([scaling.verdict, *notes]),
+        "scaling-table.children": html.Div(
+            table(heads, grid, "compared"), className="scroll", tabIndex=0, **more
         ),
-        html.P(id="scaling-words", className="said", **{"aria-live": "polite"}),
-        html.Div(id="scaling-table"),
-    ]
+        "scaling-data.children": view.table(scaling.records),
+    }
 
 
 SCALING = Tab(
@@ -229,7 +171,18 @@ SCALING = Tab(
     "first, and device time. Each number is searched by itself.",
     ("scaled", "efficient"),
     show_scaling,
-    scaling_controls,
+    [
+        bar(
+            html.Span("Compare numbers of", id="over-label"),
+            pills("over", OVER),
+            html.Label("numbers", htmlFor="counts"),
+            text_input("counts", "1,2,4,8", "short"),
+            html.Label("$ per device and hour", htmlFor="price"),
+            text_input("price", "none", "short"),
+        ),
+        words_of("scaling-words"),
+        html.Div(id="scaling-table"),
+    ],
     prices=True,
     others=("scaling-words.children", "scaling-table.children", "over.value"),
 )
