@@ -209,7 +209,7 @@ def register(app: Dash, sources: Sources) -> None:
                 return no_update, str(error), no_update
             others = {x: content for x, content in (kept or {}).items() if x != name}
             newest = {**dict(list(others.items())[1 - MOST_KEPT :]), name: text}  # the oldest goes
-            values = dict(zip(chosen, (name, "", 1), strict=False))
+            values: dict[str, Any] = dict(zip(chosen, (name, "", 1), strict=False))
             return newest, f"{name} is read.", replace(read(query or "")[0], **values).link
 
     dropping("drop-machine", "files", topology)

@@ -1,9 +1,10 @@
 """The schedule in time: a line per rank and lane, a bar per action, the critical path marked."""
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
+import pandas as pd
 
 from umm.arrays import Floats, Ints
 from umm.figures.style import BLACK, KIND_COLOURS, KIND_WIDTHS, PAPER, Parts, as_figure, drawing
@@ -12,9 +13,6 @@ from umm.traces.bottleneck import critical_path
 from umm.traces.perfetto import touched_words
 from umm.traces.trace import Trace
 from umm.units import format_bytes, format_seconds, time_unit
-
-if TYPE_CHECKING:
-    import pandas as pd
 
 RANKS = 16
 # Up to this many actions each has its own bar and a mark at its start. Of more, those of a kind that follow
@@ -80,6 +78,7 @@ def timeline(trace: Trace, ranks: int | Sequence[int] = RANKS) -> Parts:
     elif schedule.ranks > len(wanted):
         title += f", ranks {wanted[0]} to {wanted[-1]} of {schedule.ranks}"
     height = 198 + LANE * len(lanes)
+    meeting = {"color": BLACK, "width": 1, "dash": "dot"}  # where all ranks meet
     names = [f"rank {schedule.lanes.rank[lane]} {schedule.lanes.names[lane]}" for lane in lanes.tolist()]
     return drawing(
         data,
@@ -89,7 +88,10 @@ def timeline(trace: Trace, ranks: int | Sequence[int] = RANKS) -> Parts:
         margin={"t": 112, "l": 10, "r": 20, "b": 10},
         # The figure may be tall: what its colours mean, and the time, stand above it.
         legend={"y": 1 - 66 / height},
-        shapes=[_barrier(time) for time in (trace.end[schedule.lane < 0] * per_second).tolist()],
+        shapes=[
+            {"type": "line", "x0": at, "x1": at, "y0": 0, "y1": 1, "yref": "y domain", "line": meeting}
+            for at in (trace.end[schedule.lane < 0] * per_second).tolist()
+        ],
         xaxis={
             "title": {"text": f"time ({unit})", "standoff": 4},
             "range": [0, trace.makespan_s * per_second],
@@ -160,12 +162,6 @@ def _marks(start: Floats, place: Ints) -> dict[str, Any]:
     }
 
 
-def _barrier(at: float) -> dict[str, Any]:
-    """Return the line where all ranks meet."""
-    line = {"color": BLACK, "width": 1, "dash": "dot"}
-    return {"type": "line", "x0": at, "x1": at, "y0": 0, "y1": 1, "yref": "y domain", "line": line}
-
-
 def _texts(trace: Trace, actions: Ints, shares: Ints) -> list[str]:
     """Return the text shown beside the pointer at each bar: of its action, or of how many."""
     schedule = trace.schedule
@@ -189,7 +185,7 @@ def _texts(trace: Trace, actions: Ints, shares: Ints) -> list[str]:
     return texts
 
 
-def lane_table(trace: Trace) -> "pd.DataFrame":
+def lane_table(trace: Trace) -> pd.DataFrame:
     """Return a row per lane that is used and kind: actions, nbytes, busy_s, first start, last end."""
     frame = trace.to_frame()
     frame["busy_s"] = frame["end_s"] - frame["start_s"]

@@ -52,7 +52,7 @@ def beside(
         [data],
         title,
         height=130 + 26 * len(names),
-        xaxis={"title": {"text": f"makespan ({unit})"}, "rangemode": "tozero"},
+        xaxis=style.axis(f"makespan ({unit})", rangemode="tozero"),
         yaxis={"showgrid": False},
     )
 
@@ -88,8 +88,8 @@ def breakdown_bars(parts: Breakdown) -> style.Parts:
         height=380,
         barmode="stack",
         bargap=0.25,
-        xaxis={"title": {"text": "rank"}, "dtick": 1 if len(parts.idle) <= 32 else None},
-        yaxis={"title": {"text": f"time ({unit})"}},
+        xaxis=style.axis("rank", dtick=1 if len(parts.idle) <= 32 else None),
+        yaxis=style.axis(f"time ({unit})"),
     )
 
 
@@ -132,11 +132,9 @@ def link_map(trace: Trace, links: int = LINKS) -> style.Parts:
         data,
         title,
         height=150 + 18 * len(order),
-        xaxis={
-            "visible": bool(len(order)),
-            "title": {"text": f"time ({unit})"},
-            "range": [0, trace.makespan_s * per_second],
-        },
+        xaxis=style.axis(
+            f"time ({unit})", visible=bool(len(order)), range=[0, trace.makespan_s * per_second]
+        ),
         yaxis={"visible": bool(len(order)), "autorange": "reversed", "tickfont": {"size": 11}},
     )
 
@@ -182,62 +180,42 @@ def roofline(trace: Trace) -> style.Parts:
     rate = flop[busy] / trace.makespan_s / 1e12
     intensity = flop[busy] / np.maximum(received[busy], 1)
     quiet = received[busy] == 0
-    ends = _ends(intensity[~quiet])
+    low, high = (f(intensity[~quiet]) for f in (np.min, np.max)) if (~quiet).any() else (100.0, 1000.0)
+    ends = np.array([low / 5, high * 5])  # the range of the ranks' values, with room
     peak = trace.schedule.peak / trace.schedule.ranks / 1e12
     gemm = (trace.schedule.kind == GEMM) & (trace.schedule.flop > 0)
-    data: list[dict[str, Any]] = [
-        _line(ends, np.full(2, peak), f"peak, {format_rate(peak * 1e12)}", style.BLACK)
-    ]
+    data = [_roof(ends, np.full(2, peak), f"peak, {format_rate(peak * 1e12)}", style.BLACK)]
     if gemm.any() and trace.times != "meaningless":
         seconds = (trace.end - trace.start)[gemm]
         best = float(trace.schedule.flop[gemm].sum() / max(seconds.sum(), 1e-300)) / 1e12
-        data.append(
-            _line(ends, np.full(2, best), f"its gemms, {format_rate(best * 1e12)}", style.GREEN, "dash")
-        )
+        name = f"its gemms, {format_rate(best * 1e12)}"
+        data.append(_roof(ends, np.full(2, best), name, style.GREEN, "dash"))
     for bandwidth in _slopes(trace):
         x = np.geomspace(float(ends[0]), float(ends[1]), 50)
         roof = np.minimum(x * bandwidth / 1e12, peak)
-        data.append(_line(x, roof, f"a link of {format_bandwidth(bandwidth)}", style.DARK_GREY, "dot"))
+        data.append(_roof(x, roof, f"a link of {format_bandwidth(bandwidth)}", style.DARK_GREY, "dot"))
     ranks = np.flatnonzero(busy)
     for mine, name, symbol in (
         (~quiet, "ranks", "circle"),
         (quiet, "ranks that receive nothing", "triangle-left"),
     ):
         if mine.any():
-            data.append(
-                {
-                    "type": "scatter",
-                    "x": np.where(quiet, ends[1], intensity)[mine],
-                    "y": rate[mine],
-                    "text": [f"rank {rank}" for rank in ranks[mine].tolist()],
-                    "mode": "markers",
-                    "marker": {
-                        "color": style.VERMILLION if symbol == "circle" else style.BLUE,
-                        "size": 11,
-                        "symbol": symbol,
-                    },
-                    "name": name,
-                    "hovertemplate": "%{text}: %{y:.4g} Tflop/s, %{x:.4g} flop/B<extra></extra>",
-                }
-            )
+            colour = style.VERMILLION if symbol == "circle" else style.BLUE
+            marks = style.curve(np.where(quiet, ends[1], intensity)[mine], rate[mine], name)
+            data.append(marks | {
+                "mode": "markers", "text": [f"rank {rank}" for rank in ranks[mine].tolist()],
+                "marker": {"color": colour, "size": 11, "symbol": symbol},
+                "hovertemplate": "%{text}: %{y:.4g} Tflop/s, %{x:.4g} flop/B<extra></extra>",
+            })  # fmt: skip
     low = min(float(rate.min(initial=peak)), peak) / 3
     return style.drawing(
         data,
         "Roofline: what a rank reaches, by the flop it does per byte it gets",
         height=460,
-        xaxis={
-            "title": {"text": "flop per byte from other ranks"},
-            "type": "log",
-            "range": np.log10(ends),
-            "tickvals": style.round_ticks(float(ends[0]), float(ends[1])),
-            "tickformat": "~s",
-        },
-        yaxis={
-            "title": {"text": "Tflop/s of a rank"},
-            "type": "log",
-            "range": np.log10([low, peak * 1.5]),
-            "tickvals": style.round_ticks(low, peak * 1.5),
-        },
+        xaxis=style.log_axis(
+            "flop per byte from other ranks", *ends.tolist(), range=np.log10(ends), tickformat="~s"
+        ),
+        yaxis=style.log_axis("Tflop/s of a rank", low, peak * 1.5, range=np.log10([low, peak * 1.5])),
     )
 
 
@@ -263,20 +241,5 @@ def _slopes(trace: Trace) -> list[float]:
     return sorted(bandwidths[np.argsort(-carried, kind="stable")[:SLOPES]].tolist(), reverse=True)
 
 
-def _ends(intensity: "Floats") -> "Floats":
-    """Return the ends of the axis: the range of the ranks' values, with room."""
-    low, high = (intensity.min(), intensity.max()) if len(intensity) else (100.0, 1000.0)
-    return np.array([low / 5, high * 5])
-
-
-def _line(x: "Floats", y: "Floats", name: str, colour: str, dash: str = "solid") -> dict[str, Any]:
-    line = {"color": colour, "dash": dash, "width": 2}
-    return {
-        "type": "scatter",
-        "x": x,
-        "y": y,
-        "mode": "lines",
-        "name": name,
-        "line": line,
-        "hoverinfo": "name",
-    }
+def _roof(x: "Floats", y: "Floats", name: str, colour: str, dash: str = "solid") -> dict[str, Any]:
+    return style.curve(x, y, name, line={"color": colour, "dash": dash, "width": 2}, hoverinfo="name")

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from uuid import uuid4
 
 import numpy as np
+import pandas as pd
 
 from umm.comparison import Comparison
 from umm.errors import InputError
@@ -26,7 +27,6 @@ from umm.space.what_if.sensitivity import Sensitivity
 from umm.traces.trace import Trace
 
 if TYPE_CHECKING:
-    import pandas as pd
     import plotly.graph_objects as go
 
 _MISSING = "What draws this figure came with an earlier output: restart the kernel and run its cells again."
@@ -38,7 +38,7 @@ class Card(NamedTuple):
     verdict: str  # one sentence
     text: str  # the question, in a line
     draw: "Callable[[], go.Figure]"  # returns the main figure
-    table: "Callable[[], pd.DataFrame]"  # returns its data
+    table: Callable[[], pd.DataFrame]  # returns its data
 
 
 class Session:
@@ -54,6 +54,8 @@ def figure(result: Any) -> "go.Figure":
 
 def html(result: Any) -> str:
     """Return a result as a part of a page; the first of a session carries plotly.js for all."""
+    from plotly.offline import get_plotlyjs
+
     shown = card(result)
     try:
         drawing = shown.draw()
@@ -62,20 +64,13 @@ def html(result: Any) -> str:
     name = f"umm-{uuid4().hex}"
     section = Section(verdict=shown.verdict, text=shown.text, figure=drawing, table=shown.table())
     parts = [f"<style>.umm {{ color: #222; background: #fff; padding: .3rem; {SECTION_CSS} }}</style>"]
-    if drawing is not None:
-        parts.append(_plotly())
+    if drawing is not None and Session.has_plotly:
+        parts.append(f"<script>window.Plotly || document.currentScript.after({_MISSING!r});</script>")
+    elif drawing is not None:
+        Session.has_plotly = True
+        parts.append(f"<script>{get_plotlyjs()}\nPlotly.setPlotConfig({json.dumps(CONFIG)});</script>")
     parts.append(section_html(section, name))
     return f'<div class="umm">{"".join(parts)}</div>'
-
-
-def _plotly() -> str:
-    """Return the HTML that loads plotly.js: all of it at first, later only a note where it is missing."""
-    from plotly.offline import get_plotlyjs
-
-    if Session.has_plotly:
-        return f"<script>window.Plotly || document.currentScript.after({_MISSING!r});</script>"
-    Session.has_plotly = True
-    return f"<script>{get_plotlyjs()}\nPlotly.setPlotConfig({json.dumps(CONFIG)});</script>"
 
 
 @singledispatch
@@ -92,12 +87,9 @@ def _trace(trace: Trace) -> Card:
 
 @card.register
 def _comparison(comparison: Comparison) -> Card:
-    return Card(
-        str(comparison),
-        asked(comparison.predicted),
-        lambda: agreement(comparison),
-        lambda: comparison.phases().reset_index(),
-    )
+    question = asked(comparison.predicted)
+    draw, table = lambda: agreement(comparison), lambda: comparison.phases().reset_index()
+    return Card(str(comparison), question, draw, table)
 
 
 @card.register
@@ -105,10 +97,8 @@ def _layout(layout: Layout) -> Card:
     return Card(layout.describe(), "", lambda: tile_map({"": layout}), lambda: _held(layout))
 
 
-def _held(layout: Layout) -> "pd.DataFrame":
+def _held(layout: Layout) -> pd.DataFrame:
     """Return a row per rank: its replica, its tiles that are not empty, its elements."""
-    import pandas as pd
-
     ranks = range(layout.ranks)
     tiles = [len([x for x in layout.tiles_of(rank) if all(layout.tile_shape(x))]) for rank in ranks]
     columns = {"rank": ranks, "replica": layout.replica_of_rank, "tiles": tiles}
@@ -118,7 +108,11 @@ def _held(layout: Layout) -> "pd.DataFrame":
 @card.register
 def _search(result: Found) -> Card:
     if not result.space.is_multiply:
-        return _assignments(result)
+        best = result.top[0]
+        named = {name: seconds for name, seconds in result.named.items() if seconds is not None}
+        seconds = {"best": best.makespan_s, **named}
+        draw = lambda: beside("The best layouts beside others", seconds, "best")  # noqa: E731
+        return Card(f"{result}.", f"Layouts: {best.words}.", draw, result.to_frame)
     proof = "Proven best" if result.proven else "Not proven: the best so far"
     names = ("a", "b", "c", "stationary", "makespan_s", "fraction_of_peak", "memory_bytes")
     return Card(
@@ -136,17 +130,6 @@ def _simulated(result: Found) -> "go.Figure":
     seconds = np.array([choice.makespan_s for choice in choices])
     memory = np.array([float(choice.memory_bytes) for choice in choices])
     return pareto(seconds, memory, exact=np.full(len(choices), True), front=front, limit=result.limit)
-
-
-def _assignments(result: Found) -> Card:
-    best = result.top[0]
-    named = {name: seconds for name, seconds in result.named.items() if seconds is not None}
-    return Card(
-        f"{result}.",
-        f"Layouts: {best.words}.",
-        lambda: beside("The best layouts beside others", {"best": best.makespan_s, **named}, "best"),
-        result.to_frame,
-    )
 
 
 @card.register

@@ -4,6 +4,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pandas as pd
 
 from umm.arrays import Bools, Floats, Ints
 from umm.figures import style
@@ -52,19 +53,10 @@ def pareto(
         ]
         data.append(over | {"text": short, "hovertemplate": over["hovertemplate"] + "<br>%{text}"})
     if len(front):
-        data.append(
-            {
-                "type": "scatter",
-                "x": memory[front] / GIB,
-                "y": seconds[front],
-                "customdata": front,
-                "mode": "lines+markers",
-                "line": {"shape": "hv", "color": style.GREEN, "width": 2},
-                "marker": {"symbol": "diamond", "size": 8},
-                "name": "front",
-                "hovertemplate": _HOVER,
-            }
-        )
+        line = {"shape": "hv", "color": style.GREEN, "width": 2}
+        look = {"mode": "lines+markers", "line": line, "marker": {"symbol": "diamond", "size": 8}}
+        marks = style.curve(memory[front] / GIB, seconds[front], "front", hovertemplate=_HOVER)
+        data.append(marks | {"customdata": front} | look)
     if here is not None:
         marker = {"symbol": "circle-open", "size": 18, "color": style.VERMILLION, "line": {"width": 3}}
         second, nbyte = (np.array([x], dtype=np.float64) for x in here)
@@ -73,24 +65,16 @@ def pareto(
         data[-1] |= {"type": "scatter", "marker": marker}
     for trace in data:
         trace["y"] = np.round(trace["y"] * per_second, 6)
+    every = np.concatenate([trace["y"] for trace in data])
+    ticks = style.round_ticks(float(every.min()), float(every.max())) if len(every) else []
     return style.drawing(
         data,
         "Time against memory",
         height=460,
         hovermode="closest",
         clickmode="event",
-        xaxis={"title": {"text": "memory of the fullest rank (GiB)"}, "rangemode": "tozero"},
-        yaxis={"title": {"text": f"makespan ({unit})"}, "type": "log", "tickvals": _ticks(data)},
-    )
-
-
-def _ticks(data: list[dict[str, Any]]) -> list[float]:
-    """Return numbers that are easy to read between the fastest and the slowest mark."""
-    drawn_ = [trace["y"] for trace in data if len(trace["y"])]
-    return (
-        style.round_ticks(min(float(y.min()) for y in drawn_), max(float(y.max()) for y in drawn_))
-        if drawn_
-        else []
+        xaxis=style.axis("memory of the fullest rank (GiB)", rangemode="tozero"),
+        yaxis=style.axis(f"makespan ({unit})", type="log", tickvals=ticks),
     )
 
 
@@ -129,8 +113,6 @@ def write_front(result: Found, path: str | Path) -> None:
     Points that were not simulated are drawn where their lower bounds are: they are slower than that.
     InputError if the file cannot be written.
     """
-    import pandas as pd
-
     pricer: Any = result.pricer
     best = result.top[0]
     front = result.frontier  # it simulates more points

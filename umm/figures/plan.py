@@ -7,7 +7,7 @@ import numpy as np
 
 from umm.arrays import Ints
 from umm.figures.style import BLUE, PAPER, Parts, as_figure, drawing
-from umm.figures.tiles import LIGHT, MOST_NAMED, SCALE
+from umm.figures.tiles import LIGHT, MOST_NAMED, owned
 from umm.program.plan import Jobs, Moves, Plan, Regions
 from umm.schedules.schedule import Schedule
 from umm.units import counted, format_bytes
@@ -40,15 +40,11 @@ def plan_figure(plan: Plan, schedule: Schedule) -> Parts:
         bare = {"showgrid": False, "zeroline": False}
         layout[f"xaxis{tail}"] = {"domain": x, "anchor": f"y{tail}", **bare}
         layout[f"yaxis{tail}"] = {"domain": y, "anchor": f"x{tail}", "autorange": "reversed", **bare}
-        text = f"<b>{place + 1}</b> {entry.title}<br>{_amount(entry, itemsize)}"
-        corner = {
-            "x": x[0],
-            "y": y[1],
-            "xref": "paper",
-            "yref": "paper",
-            "xanchor": "left",
-            "yanchor": "bottom",
-        }
+        amount = counted(len(entry), "job" if isinstance(entry, Jobs) else "message")
+        if isinstance(entry, Moves):
+            amount = f"{format_bytes(entry.elements * itemsize[entry.into.tensor])}, {amount}"
+        text = f"<b>{place + 1}</b> {entry.title}<br>{amount}"
+        corner = {"x": x[0], "y": y[1], "xref": "paper", "yref": "paper", "yanchor": "bottom"}
         notes.append({"text": text, "align": "left", "xanchor": "left", "showarrow": False, **corner})
         cells = _computed(entry.out) if isinstance(entry, Jobs) else _moved(entry, itemsize, schedule.ranks)
         data.append(
@@ -60,12 +56,6 @@ def plan_figure(plan: Plan, schedule: Schedule) -> Parts:
         data, title, height=60 + HEIGHT * rows, annotations=notes,
         margin={"t": 50, "l": 10, "r": 10, "b": 10}, **layout,
     )  # fmt: skip
-
-
-def _amount(entry: Jobs | Moves, itemsize: Mapping[str, int]) -> str:
-    if isinstance(entry, Jobs):
-        return counted(len(entry), "job")
-    return f"{format_bytes(entry.elements * itemsize[entry.into.tensor])}, {counted(len(entry), 'message')}"
 
 
 def _computed(out: Regions) -> dict[str, Any]:
@@ -86,11 +76,7 @@ def _computed(out: Regions) -> dict[str, Any]:
     names = np.full(cells, "", dtype=object)
     for i, j in zip(*np.nonzero(count), strict=True):
         names[i, j] = f"r{first[i, j]}" + (f"…r{last[i, j]}" if count[i, j] > 1 else "")
-    look = {
-        "x": cols, "y": rows, "z": np.where(first < 0, np.nan, first % len(LIGHT)), "zmin": 0,
-        "zmax": len(LIGHT), "colorscale": SCALE, "text": names, "xgap": 1, "ygap": 1,
-        "hovertemplate": "rows from %{y}, columns from %{x}: %{text}<extra></extra>",
-    }  # fmt: skip
+    look = owned(cols, rows, np.where(first < 0, np.nan, first % len(LIGHT)), names)
     return look | ({"texttemplate": "%{text}"} if names.size <= MOST_NAMED // 4 else {})
 
 

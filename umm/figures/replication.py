@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 
 from umm.arrays import Bools, Floats, Ints
-from umm.figures.style import BLACK, BLUE, DARK_GREY, GREY, SKY, VERMILLION, Parts, as_figure, drawing
+from umm.figures.style import BLACK, BLUE, DARK_GREY, GREY, SKY, VERMILLION, Parts, as_figure, axis, drawing
 from umm.units import format_seconds
 
 PALE = "#F4F8FB"
@@ -90,13 +90,8 @@ def replication_map(
         f"Best time by replication factor{where}",
         height=160 + 62 * len(rows),
         shapes=shapes,
-        xaxis={"title": {"text": f"replicas of {names[1]}"}, "type": "category", "ticks": ""},
-        yaxis={
-            "title": {"text": f"replicas of {names[0]}"},
-            "type": "category",
-            "autorange": "reversed",
-            "ticks": "",
-        },
+        xaxis=axis(f"replicas of {names[1]}", type="category", ticks=""),
+        yaxis=axis(f"replicas of {names[0]}", type="category", autorange="reversed", ticks=""),
     )
 
 
@@ -136,35 +131,17 @@ def parallel_coordinates(
     for row in reversed(range(len(points))):
         chosen = points[row] == selected
         line = {"color": BLUE if row < 10 else SKY, "width": 2.5 if row < 10 else 1}
-        data.append(
-            {
-                "type": "scatter",
-                "x": across,
-                "y": [place[row] for place in places],
-                "customdata": [points[row]] * len(axes),
-                "text": [f"{name} {_said(values[row], words.get(name))}" for name, values in axes.items()],
-                "mode": "lines+markers",
-                "line": {"color": VERMILLION, "width": 4} if chosen else line,
-                "marker": {"size": 9 if chosen else 5},
-                "opacity": 1.0 if chosen or row < 10 else 0.45,
-                "hovertemplate": f"number {row + 1}: %{{text}}<extra></extra>",
-                "showlegend": False,
-                "zorder": 1 if chosen else 0,
-            }
-        )
-    labels = [
-        {
-            "x": x,
-            "y": y,
-            "text": text,
-            "showarrow": False,
-            "xanchor": "left",
-            "xshift": 7,
-            "font": {"size": 11},
-        }
-        for x, axis in enumerate(ticks)
-        for text, y in axis
-    ]
+        texts = [f"{name} {words.get(name, str)(values[row])}" for name, values in axes.items()]
+        data.append({
+            "type": "scatter", "x": across, "y": [place[row] for place in places],
+            "customdata": [points[row]] * len(axes), "text": texts, "mode": "lines+markers",
+            "line": {"color": VERMILLION, "width": 4} if chosen else line,
+            "marker": {"size": 9 if chosen else 5}, "opacity": 1.0 if chosen or row < 10 else 0.45,
+            "hovertemplate": f"number {row + 1}: %{{text}}<extra></extra>",
+            "showlegend": False, "zorder": 1 if chosen else 0,
+        })  # fmt: skip
+    look = {"showarrow": False, "xanchor": "left", "xshift": 7, "font": {"size": 11}}
+    labels = [{"x": x, "y": y, "text": text, **look} for x, marks in enumerate(ticks) for text, y in marks]
     rules = [
         {"type": "line", "x0": x, "x1": x, "y0": 0, "y1": 1, "line": {"color": DARK_GREY, "width": 1}}
         for x in across.tolist()
@@ -187,10 +164,6 @@ def parallel_coordinates(
         yaxis={"visible": False, "range": [-0.05, 1.05]},
         margin={"t": 80, "l": 10, "r": 20, "b": 10},
     )
-
-
-def _said(value: Any, words: Callable[[float], str] | None) -> str:
-    return words(value) if words else str(value)
 
 
 def _placed(

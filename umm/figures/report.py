@@ -11,7 +11,6 @@ from umm.figures.page import Section, write_page
 from umm.figures.predicted_measured import agreement
 from umm.layouts.text import brief
 from umm.program.problem import MATRICES
-from umm.space.peers.contender import Row
 from umm.space.peers.table import Peers
 from umm.traces.bottleneck import percent
 from umm.traces.trace import Trace
@@ -121,23 +120,13 @@ def write_peers(peers: Peers, path: str | Path) -> None:
             where += f" Times are of {peers.stack.layers} layers, timelines of one."
         frame = frame.drop(columns="layouts")
     sections = [Section(verdict=peers.verdict, text=where), Section(table=frame)]
-    traces = [(_heading(peers, row), trace) for row, trace in peers.traces()]
-    write_page(path, f"Peers: {start.title}", [*sections, *_timelines(traces)])
-
-
-def _heading(peers: Peers, row: Row) -> str:
-    if peers.size != "m":
-        return row.algorithm
-    return f"{row.algorithm}: {', '.join(f'{name} {brief(layout)}' for name, layout in row.layouts.items())}"
-
-
-def _timelines(traces: list[tuple[str, Trace]]) -> list[Section]:
-    """Return a section for each trace under its heading, two beside each other, all on one scale."""
+    traces = list(peers.traces())
     slowest = max(trace.makespan_s for _, trace in traces)
-    sections = []
-    for heading, trace in traces:
+    for row, trace in traces:  # two beside each other, all on one scale
+        layouts = ", ".join(f"{name} {brief(layout)}" for name, layout in row.layouts.items())
+        heading = f"{row.algorithm}: {layouts}" if peers.size == "m" else row.algorithm
         figure = timeline(trace, ranks=RANKS)
         figure.update_xaxes(range=[0, slowest * time_unit(trace.makespan_s)[1]])
         figure.update_layout(title_text="")
         sections.append(Section(heading, text=found(trace), figure=figure, half=True))
-    return sections
+    write_page(path, f"Peers: {start.title}", sections)

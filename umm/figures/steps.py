@@ -8,7 +8,7 @@ import numpy as np
 import pandas as pd
 
 from umm.figures.page import Section, write_page
-from umm.figures.style import DARK_GREY, Parts, as_figure, drawing
+from umm.figures.style import DARK_GREY, Parts, as_figure, axis, curve, drawing
 from umm.step.rates import Rates
 from umm.step.step import Step
 from umm.units import format_bytes, format_seconds
@@ -35,26 +35,18 @@ def memory_figure(step: Step, limit: float) -> Parts:
         limit: Bytes of a device's memory.
     """
     data = []
-    for stage, (curve, parts) in enumerate(zip(step.pipeline.curves, step.by_stage, strict=True)):
+    for stage, (grown, parts) in enumerate(zip(step.pipeline.curves, step.by_stage, strict=True)):
         fixed = sum(parts.values()) - step.pipeline.peak[stage]
-        times, nbytes = thinned(*zip((0.0, 0.0), *curve, (step.seconds, 0.0), strict=True))
-        data.append(
-            {
-                "type": "scatter", "mode": "lines", "name": f"stage {stage}", "x": times,
-                "y": [(fixed + x) / GIB for x in nbytes],
-                "line": {"dash": DASHES[stage // 7 % len(DASHES)], "shape": "hv"},
-                "hovertemplate": "%{x:.4g} s: %{y:.1f} GiB<extra>%{fullData.name}</extra>",
-            }
-        )  # fmt: skip
-    data.append(
-        {
-            "type": "scatter", "mode": "lines", "name": "device", "x": [0.0, step.seconds],
-            "y": [limit / GIB] * 2, "line": {"color": DARK_GREY, "dash": "dot"}, "hoverinfo": "skip",
-        }
-    )  # fmt: skip
+        times, nbytes = thinned(*zip((0.0, 0.0), *grown, (step.seconds, 0.0), strict=True))
+        line = {"dash": DASHES[stage // 7 % len(DASHES)], "shape": "hv"}
+        hover = "%{x:.4g} s: %{y:.1f} GiB<extra>%{fullData.name}</extra>"
+        filled = [(fixed + x) / GIB for x in nbytes]
+        data.append(curve(times, filled, f"stage {stage}", line=line, hovertemplate=hover))
+    line = {"color": DARK_GREY, "dash": "dot"}
+    data.append(curve([0.0, step.seconds], [limit / GIB] * 2, "device", line=line, hoverinfo="skip"))
     return drawing(
         data, "Memory of a rank over a step, by pipeline stage", height=480,
-        xaxis={"title": {"text": "time (s)"}}, yaxis={"title": {"text": "GiB"}, "rangemode": "tozero"},
+        xaxis=axis("time (s)"), yaxis=axis("GiB", rangemode="tozero"),
     )  # fmt: skip
 
 

@@ -109,9 +109,24 @@ def drawing(data: Sequence[Mapping[str, Any]], title: str, height: int, **layout
 
     Args:
         data: Its traces as plotly.js takes them.
-        layout: What else its layout has, as plotly.js takes it: an axis has ``title={"text": …}``.
+        layout: What else its layout has, as plotly.js takes it.
     """
     return {"data": list(data), "layout": _look(title, height, layout)}
+
+
+def axis(title: str, **more: Any) -> dict[str, Any]:
+    """Return an axis with its title."""
+    return {"title": {"text": title}, **more}
+
+
+def log_axis(title: str, low: float, high: float, **more: Any) -> dict[str, Any]:
+    """Return a logarithmic axis, with numbers from low to high that are easy to read."""
+    return axis(title, type="log", tickvals=round_ticks(low, high), **more)
+
+
+def curve(x: Any, y: Any, name: str, **more: Any) -> dict[str, Any]:
+    """Return a line, or marks, under a name."""
+    return {"type": "scatter", "x": x, "y": y, "mode": "lines", "name": name, **more}
 
 
 drawn = as_figure(drawing)  # return a figure in the look of all others, as `drawing` gives its parts
@@ -140,15 +155,15 @@ _STAY = "textfont"  # it lies on coloured cells
 
 def themed(figure: Mapping[str, Any], dark: bool) -> Mapping[str, Any]:
     """Return a figure as plain values, in dark colours if asked; the colours of kinds and ranks stay."""
-    return _darkened(figure) if dark else figure
 
+    def darkened(part: Any) -> Any:
+        if isinstance(part, Mapping):
+            return {key: value if key == _STAY else darkened(value) for key, value in part.items()}
+        if isinstance(part, list | tuple):
+            return [darkened(value) for value in part] if len(part) < _LONG else part
+        return DARK.get(part, part) if isinstance(part, str) else part
 
-def _darkened(part: Any) -> Any:
-    if isinstance(part, Mapping):
-        return {key: value if key == _STAY else _darkened(value) for key, value in part.items()}
-    if isinstance(part, list | tuple):
-        return [_darkened(value) for value in part] if len(part) < _LONG else part
-    return DARK.get(part, part) if isinstance(part, str) else part
+    return darkened(figure) if dark else figure
 
 
 _LONG = 500  # a column of values has no colours

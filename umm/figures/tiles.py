@@ -41,16 +41,9 @@ def tile_map(layouts: Mapping[str, Layout], lit: Sequence[tuple[str, Slice]] = (
         data += _tiles(layout, tail)
         for matrix, (top, bottom, left, right) in lit:
             if matrix == name:
-                box = {
-                    "x0": left,
-                    "x1": right,
-                    "y0": top,
-                    "y1": bottom,
-                    "xref": f"x{tail}",
-                    "yref": f"y{tail}",
-                }
+                box = {"x0": left, "x1": right, "y0": top, "y1": bottom}
                 look = {"line": {"color": VERMILLION, "width": 4}, "fillcolor": VERMILLION, "opacity": 0.55}
-                shapes.append({"type": "rect", **box, **look})
+                shapes.append({"type": "rect", "xref": f"x{tail}", "yref": f"y{tail}", **box, **look})
     return drawing(
         data, "Who owns what", height=470, annotations=notes, shapes=shapes,
         margin={"t": 110, "l": 10, "r": 10, "b": 10}, **axes,
@@ -59,9 +52,13 @@ def tile_map(layouts: Mapping[str, Layout], lit: Sequence[tuple[str, Slice]] = (
 
 def _tiles(layout: Layout, tail: str) -> list[dict[str, Any]]:
     """Return the tiles of one matrix as a heat map of their owners in the first replica."""
-    rows, cols = _edges(layout.row_edges), _edges(layout.col_edges)
+    axes: dict[str, Any] = {"xaxis": f"x{tail}", "yaxis": f"y{tail}"}
+    rows, cols = (np.unique(np.asarray(x)) for x in (layout.row_edges, layout.col_edges))  # no empty tiles
     if (len(rows) - 1) * (len(cols) - 1) > MOST_TILES:
-        return [_too_many(layout, tail)]
+        words = f"{layout.grid_shape()[0]} × {layout.grid_shape()[1]} tiles are too many to draw"
+        x, y = [layout.shape[1] / 2], [layout.shape[0] / 2]
+        look = {"mode": "text", "text": [words], "textfont": {"color": INK}, "hoverinfo": "skip"}
+        return [{"type": "scatter", "x": x, "y": y, **axes, **look, "showlegend": False}]
     tops = np.searchsorted(layout.row_edges, rows[:-1], side="right") - 1
     lefts = np.searchsorted(layout.col_edges, cols[:-1], side="right") - 1
     owners = layout.owners[:, tops][:, :, lefts]
@@ -69,42 +66,17 @@ def _tiles(layout: Layout, tail: str) -> list[dict[str, Any]]:
     for i, j in np.ndindex(names.shape):
         ranks = [f"r{rank}" for rank in owners[:, i, j].tolist()]
         names[i, j] = " ".join(ranks) if len(ranks) <= 4 else f"{' '.join(ranks[:3])} … {ranks[-1]}"
-    colours = owners[0] % len(LIGHT)
-    cells = {
-        "type": "heatmap",
-        "x": cols,
-        "y": rows,
-        "z": colours,
-        "zmin": 0,
-        "zmax": len(LIGHT),
-        "colorscale": SCALE,
-        "showscale": False,
-        "text": names,
-        "xgap": 1,
-        "ygap": 1,
-        "xaxis": f"x{tail}",
-        "yaxis": f"y{tail}",
-        "hovertemplate": "rows from %{y}, columns from %{x}: %{text}<extra></extra>",
-        "textfont": {"color": BLACK},
-    }
+    cells = axes | owned(cols, rows, owners[0] % len(LIGHT), names)
+    cells |= {"type": "heatmap", "showscale": False, "textfont": {"color": BLACK}}
     if names.size <= MOST_NAMED:
         cells["texttemplate"] = "%{text}"
     return [cells]
 
 
-def _edges(edges: Any) -> Any:
-    """Return the edges of tiles that are not empty."""
-    return np.unique(np.asarray(edges))
-
-
-def _too_many(layout: Layout, tail: str) -> dict[str, Any]:
-    words = f"{layout.grid_shape()[0]} × {layout.grid_shape()[1]} tiles are too many to draw"
-    text = {
-        "mode": "text",
-        "text": [words],
-        "textfont": {"color": INK},
-        "hoverinfo": "skip",
-        "showlegend": False,
-    }
-    at = {"x": [layout.shape[1] / 2], "y": [layout.shape[0] / 2], "xaxis": f"x{tail}", "yaxis": f"y{tail}"}
-    return {"type": "scatter", **at, **text}
+def owned(cols: Any, rows: Any, colours: Any, names: Any) -> dict[str, Any]:
+    """Return cells between edges, each in a colour of ``LIGHT`` by its number and with a name."""
+    return {
+        "x": cols, "y": rows, "z": colours, "zmin": 0, "zmax": len(LIGHT), "colorscale": SCALE,
+        "text": names, "xgap": 1, "ygap": 1,
+        "hovertemplate": "rows from %{y}, columns from %{x}: %{text}<extra></extra>",
+    }  # fmt: skip

@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import pandas as pd
 
 from umm.arrays import Floats
 from umm.figures import style
@@ -62,6 +63,11 @@ def decision_figure(decisions: "DecisionMap") -> "go.Figure":
     return figure
 
 
+def _ticked(title: str, values: Sequence[float]) -> dict[str, Any]:
+    """Return a logarithmic axis with a tick at each value."""
+    return style.axis(title, type="log", tickvals=list(values), ticktext=[f"{x:g}" for x in values])
+
+
 LOOKS = tuple(
     zip(
         (style.VERMILLION, style.BLUE, style.GREEN, style.ORANGE, style.PURPLE, style.SKY),
@@ -84,35 +90,19 @@ def turned(
         times: Makespans at each factor by the point's name; the first is the one that is looked at.
     """
     unit, per_second = time_unit(float(np.concatenate(list(times.values())).max()))
-    data = [
-        {
-            "type": "scatter",
-            "x": list(factors),
-            "y": seconds * per_second,
-            "text": list(words),
-            "name": name,
-            "mode": "lines+markers",
-            "line": {
-                "color": LOOKS[i % len(LOOKS)][0],
-                "dash": LOOKS[i % len(LOOKS)][1],
-                "width": 4 if i == 0 else 2,
-            },
-            "hovertemplate": f"%{{text}}: %{{y:.4g}} {unit}<extra>%{{fullData.name}}</extra>",
-        }
-        for i, (name, seconds) in enumerate(times.items())
-    ]
-    ticks = [f"{factor:g}" for factor in factors]
+    hover = f"%{{text}}: %{{y:.4g}} {unit}<extra>%{{fullData.name}}</extra>"
+    data = []
+    for i, (name, seconds) in enumerate(times.items()):
+        colour, dash = LOOKS[i % len(LOOKS)]
+        line = {"color": colour, "dash": dash, "width": 4 if i == 0 else 2}
+        look = {"mode": "lines+markers", "line": line, "hovertemplate": hover}
+        data.append(style.curve(list(factors), seconds * per_second, name, text=list(words)) | look)
     return style.drawing(
         data,
         f"Makespan when {what} changes",
         height=460,
-        xaxis={
-            "title": {"text": f"{what}, times its value"},
-            "type": "log",
-            "tickvals": list(factors),
-            "ticktext": ticks,
-        },
-        yaxis={"title": {"text": f"makespan ({unit})"}, "rangemode": "tozero"},
+        xaxis=_ticked(f"{what}, times its value", factors),
+        yaxis=style.axis(f"makespan ({unit})", rangemode="tozero"),
     )
 
 
@@ -165,7 +155,8 @@ def write_map(decisions: "DecisionMap", path: str | Path) -> None:
     write_page(path, f"Best by m and {decisions.over} on {decisions.machine}", [section])
 
 
-def scaling_parts(scaling: Scaling) -> style.Parts:
+@style.as_figure
+def scaling_figure(scaling: Scaling) -> style.Parts:
     """Return makespan, and makespan at the first row's efficiency, over the number of ranks."""
     ranks = [row.ranks for row in scaling.rows]
     unit, per_second = time_unit(max(row.makespan_s for row in scaling.rows))
@@ -173,68 +164,42 @@ def scaling_parts(scaling: Scaling) -> style.Parts:
     ideal = [row.makespan_s * scaling.efficiency(row) * per_second for row in scaling.rows]
     taken = [row.makespan_s * per_second for row in scaling.rows]
     data = [
-        _line(ranks, taken, "makespan", style.BLUE, "circle"),
-        _line(ranks, ideal, f"at the efficiency of {first.ranks} ranks", style.GREEN, "diamond")
+        _marked(ranks, taken, "makespan", style.BLUE, "circle"),
+        _marked(ranks, ideal, f"at the efficiency of {first.ranks} ranks", style.GREEN, "diamond")
         | {"line": {"dash": "dot"}},
     ]
     return style.drawing(
         data,
         "Time over ranks",
         height=380,
-        xaxis={
-            "title": {"text": "ranks"},
-            "type": "log",
-            "tickvals": ranks,
-            "ticktext": [str(x) for x in ranks],
-        },
-        yaxis={
-            "title": {"text": f"makespan ({unit})"},
-            "type": "log",
-            "tickvals": style.round_ticks(min(taken), max(taken)),
-        },
+        xaxis=_ticked("ranks", ranks),
+        yaxis=style.log_axis(f"makespan ({unit})", min(taken), max(taken)),
     )
 
 
-def efficiency_parts(scaling: Scaling) -> style.Parts:
+@style.as_figure
+def efficiency_figure(scaling: Scaling) -> style.Parts:
     """Return efficiency and device time over the number of ranks."""
-    ranks = [row.ranks for row in scaling.rows]
-    paid = [
-        scaling.device_seconds(row) / scaling.device_seconds(scaling.rows[0]) * 100 for row in scaling.rows
-    ]
+    rows, ranks = scaling.rows, [row.ranks for row in scaling.rows]
+    efficiency = [100 * scaling.efficiency(row) for row in rows]
+    paid = [scaling.device_seconds(row) / scaling.device_seconds(rows[0]) * 100 for row in rows]
     data = [
-        _line(
-            ranks, [100 * scaling.efficiency(row) for row in scaling.rows], "efficiency", style.BLUE, "circle"
-        ),
-        _line(ranks, paid, "device time", style.VERMILLION, "square"),
+        _marked(ranks, efficiency, "efficiency", style.BLUE, "circle"),
+        _marked(ranks, paid, "device time", style.VERMILLION, "square"),
     ]
     return style.drawing(
         data,
         "Efficiency and device time",
         height=380,
-        xaxis={
-            "title": {"text": "ranks"},
-            "type": "log",
-            "tickvals": ranks,
-            "ticktext": [str(x) for x in ranks],
-        },
-        yaxis={"title": {"text": "% of the first"}, "rangemode": "tozero"},
+        xaxis=_ticked("ranks", ranks),
+        yaxis=style.axis("% of the first", rangemode="tozero"),
     )
 
 
-scaling_figure = style.as_figure(scaling_parts)  # return a figure of `scaling_parts`
-efficiency_figure = style.as_figure(efficiency_parts)  # return a figure of `efficiency_parts`
-
-
-def _line(x: list[int], y: list[float], name: str, colour: str, symbol: str) -> dict[str, Any]:
-    return {
-        "type": "scatter",
-        "x": x,
-        "y": y,
-        "name": name,
-        "mode": "lines+markers",
-        "marker": {"color": colour, "symbol": symbol, "size": 9},
-        "hovertemplate": "%{y:.4g} with %{x} ranks<extra>%{fullData.name}</extra>",
-    }
+def _marked(x: list[int], y: list[float], name: str, colour: str, symbol: str) -> dict[str, Any]:
+    marker = {"color": colour, "symbol": symbol, "size": 9}
+    hover = "%{y:.4g} with %{x} ranks<extra>%{fullData.name}</extra>"
+    return style.curve(x, y, name, marker=marker, hovertemplate=hover) | {"mode": "lines+markers"}
 
 
 def write_scaling(scaling: Scaling, path: str | Path) -> None:
@@ -242,8 +207,6 @@ def write_scaling(scaling: Scaling, path: str | Path) -> None:
 
     InputError if the file cannot be written.
     """
-    import pandas as pd
-
     sections = [
         Section(verdict=scaling.verdict, table=pd.DataFrame(scaling.records())),
         Section(figure=scaling_figure(scaling), half=True),
