@@ -11,7 +11,7 @@ from umm.errors import ProblemError
 from umm.files import shown, whole_number
 from umm.interval import Interval
 from umm.program.functions.attention import Heads
-from umm.program.statements.base import Array, Shapes, Shares, Statement, Tensors, Values, check_flop
+from umm.program.statements.base import Array, Shapes, Shares, Statement, Tensors, Values
 from umm.units import counted
 
 WAYS = ("auto", "gather", "ring")
@@ -37,6 +37,11 @@ class Fused(Statement):
     value: int
     chunks: int
     cache: tuple[str, ...] = ()
+
+    @property
+    def reads(self) -> tuple[str, ...]:
+        """The tensors it reads, keys that are values too once."""
+        return tuple(dict.fromkeys(super().reads))
 
     @property
     def parts(self) -> int:
@@ -135,11 +140,6 @@ class Attention(Fused):
                 f"cache = {shown(self.cache)} of {self} is not one of keys and one of values{beside}"
             )
 
-    @property
-    def reads(self) -> tuple[str, ...]:
-        """The tensors it reads, keys that are values too once."""
-        return tuple(dict.fromkeys(super().reads))
-
     def check(self, tensors: Tensors) -> None:
         """Refuse tensors whose shapes or types do not fit."""
         _check_shapes(self, tensors, (self.q,), (self.k,), self.lse, self.rotary, (self.out,), (self.v,))
@@ -148,9 +148,7 @@ class Attention(Fused):
             _check_shapes(self, tensors, (self.q,), self.cache[:1], "", turned, values=self.cache[1:2])
             if len({tensors[x].dtype for x in self.cache}) > 1:
                 raise ProblemError(f"{' and '.join(self.cache)} differ in type; make them one type")
-        clash = set(self.outs) & set(self.reads)
-        if clash:
-            raise ProblemError(f"it reads {clash.pop()} while it writes it; write to another tensor")
+        self.check_apart()
 
     def alike(self, shapes: Shapes) -> list[tuple[str, str]]:
         """Return queries, results and logarithms, one number a query and head; and keys with values."""
@@ -260,11 +258,7 @@ class AttentionGrad(Fused):
         for name, like in zip(self.drotary, self.rotary, strict=True):
             if (tensors[name].shape, tensors[name].dtype) != (tensors[like].shape, tensors[like].dtype):
                 raise ProblemError(f"{name} has not the shape and type of {like}, by which it is a gradient")
-        clash = set(self.outs) & set(self.reads)
-        if clash or len(set(self.outs)) < len(self.outs):
-            raise ProblemError(
-                f"its {len(self.outs)} results must be tensors of their own that it does not read"
-            )
+        self.check_apart()
 
     def flop(self, tensors: Tensors) -> int:
         """Return its floating-point operations: five products where attention has two."""
@@ -347,10 +341,8 @@ def _check_shapes(
     if rotary:
         turned, width = rotary[0], tensors[rotary[1]].shape[1]
         wanted |= {turned: (rows, cols // head * width), rotary[1]: (tensors[keys[0]].shape[0], width)}
+    statement.check_sizes(wanted, tensors, queries[0])
     for name, shape in wanted.items():
-        if tensors[name].shape != shape:
-            got = "x".join(map(str, tensors[name].shape))
-            raise ProblemError(f"{name} is {got}; it must be {shape[0]}x{shape[1]} beside {queries[0]}")
         in_8_bits = is_float8(tensors[name].dtype) and name in statement.cache
         if tensors[name].dtype != first.dtype and not in_8_bits:
             raise ProblemError(
@@ -365,7 +357,7 @@ def _check_shapes(
         raise ProblemError(
             f"{rows} queries of {queries[0]} have fewer keys, so some would see none; leave out causal"
         )
-    check_flop(statement.flop(tensors) if lse or queries[0] == statement.q else 0)
+    statement.check_flop(tensors)
 
 
 def _members(

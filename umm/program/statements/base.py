@@ -2,7 +2,7 @@
 
 import os
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import MISSING, dataclass, fields, replace
 from functools import cache
 from importlib import import_module
@@ -15,7 +15,9 @@ from numpy.typing import NDArray
 
 from umm.errors import ProblemError, did_you_mean
 from umm.files import fields_of, shown
+from umm.interval import Interval
 from umm.layouts.layout import Layout
+from umm.program.functions import function
 from umm.program.tensors import LARGEST, Tensor
 
 Array = NDArray[np.float64]
@@ -165,9 +167,38 @@ class Statement(ABC):
         """Return it as it reads a tensor from memory, which no statement before has left in registers."""
         return self
 
+    def check_sizes(self, wanted: Shapes, tensors: Tensors, beside: str) -> None:
+        """Refuse tensors that do not have the shapes that they must have beside another."""
+        for name, (rows, cols) in wanted.items():
+            if tensors[name].shape != (rows, cols):
+                got = "x".join(map(str, tensors[name].shape))
+                raise ProblemError(f"{name} is {got}; it must be {rows}x{cols} beside {beside}")
+
+    def check_apart(self) -> None:
+        """Refuse to read what it writes, and to write a tensor twice."""
+        if set(self.outs) & set(self.reads) or len(set(self.outs)) < len(self.outs):
+            raise ProblemError(f"{self} must write tensors of their own that it does not read")
+
+    def check_flop(self, tensors: Tensors) -> None:
+        """Refuse more flop than a schedule counts."""
+        flop = self.flop(tensors)
+        if flop >= LARGEST:
+            raise ProblemError(f"some 2^{flop.bit_length() - 1} flop are too many; they must stay below 2^60")
+
     @abstractmethod
     def results(self, values: Values, tensors: Tensors) -> dict[str, Array]:
         """Return its outputs, computed in float64."""
+
+    def computed(
+        self, fn: str, out: str, reads: Sequence[str], values: Values, tensors: Tensors, **parameters: Any
+    ) -> Array:
+        """Return the result of a function on whole tensors."""
+        shapes = [tensors[x].shape for x in (out, *reads)]
+        spans = [(Interval(0, rows), Interval(0, cols)) for rows, cols in shapes]
+        rows, cols = spans[0]
+        operands = (values[x] for x in reads)
+        result = function(fn)(*operands, rows=rows, cols=cols, shape=shapes[0], spans=spans, **parameters)
+        return result.astype(np.float64)
 
 
 Kind = TypeVar("Kind", bound=Statement)
@@ -280,9 +311,3 @@ def check_alike(out: Tensor, x: Tensor) -> None:
         )
     if out.dtype != x.dtype:
         raise ProblemError(f"{x.name} is {x.dtype} and {out.name} {out.dtype}; convert by map cast")
-
-
-def check_flop(flop: int) -> None:
-    """Refuse more flop than a schedule counts."""
-    if flop >= LARGEST:
-        raise ProblemError(f"some 2^{flop.bit_length() - 1} flop are too many; they must stay below 2^60")

@@ -3,12 +3,8 @@
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
-import numpy as np
-
 from umm.errors import ProblemError
 from umm.files import whole_number
-from umm.interval import Interval
-from umm.program.functions import function
 from umm.program.statements.base import Array, Shapes, Statement, Tensors, Values
 
 
@@ -48,13 +44,8 @@ class Convolved(Statement):
         rows, cols = tensors[self.x].shape
         if rows % self.sequences:
             raise ProblemError(f"{rows} rows of {self.x} are not {self.sequences} equal sequences")
-        wanted = dict.fromkeys(self._like(), (rows, cols)) | self._wide(cols)
-        for name, shape in wanted.items():
-            if tensors[name].shape != shape:
-                got = "x".join(map(str, tensors[name].shape))
-                raise ProblemError(f"{name} is {got}; it must be {shape[0]}x{shape[1]} beside {self.x}")
-        if set(self.outs) & set(self.reads) or len(set(self.outs)) < len(self.outs):
-            raise ProblemError(f"{self} must write tensors of their own that it does not read")
+        self.check_sizes(dict.fromkeys(self._like(), (rows, cols)) | self._wide(cols), tensors, self.x)
+        self.check_apart()
 
     def alike(self, shapes: Shapes) -> list[tuple[str, str]]:
         """Return x with all that has its shape."""
@@ -63,19 +54,6 @@ class Convolved(Statement):
     def parameters(self, tensors: Tensors) -> dict[str, Any]:
         """Return the parameters of its functions."""
         return {"taps": self.taps, "tokens": tensors[self.x].shape[0] // self.sequences}
-
-    def _computed(self, fn: str, out: str, reads: tuple[str, ...], values: Values, tensors: Tensors) -> Array:
-        """Return the result of a function on whole tensors."""
-        spans = [
-            (Interval(0, rows), Interval(0, cols)) for rows, cols in (tensors[x].shape for x in (out, *reads))
-        ]
-        known, (rows, cols) = function(fn), spans[0]
-        parameters = {x: n for x, n in self.parameters(tensors).items() if x in known.parameters}
-        shape = (rows.stop, cols.stop)
-        result = known(
-            *(values[x] for x in reads), rows=rows, cols=cols, shape=shape, spans=spans, **parameters
-        )
-        return result.astype(np.float64)
 
 
 @dataclass(frozen=True)
@@ -106,8 +84,8 @@ class Convolution(Convolved):
 
     def results(self, values: Values, tensors: Tensors) -> dict[str, Array]:
         """Return its output."""
-        reads = (self.x, self.w, *([self.before] if self.before else []))
-        return {self.out: self._computed(self.fn, self.out, reads, values, tensors)}
+        parameters = {"taps": self.taps} if self.before else self.parameters(tensors)
+        return {self.out: self.computed(self.fn, self.out, self.reads, values, tensors, **parameters)}
 
     @property
     def fn(self) -> str:
@@ -142,9 +120,10 @@ class ConvolutionGrad(Convolved):
 
     def results(self, values: Values, tensors: Tensors) -> dict[str, Array]:
         """Return its outputs."""
+        how = self.parameters(tensors)
         return {
-            self.out: self._computed("conv_dx", self.out, (self.do, self.w), values, tensors),
-            self.dw: self._computed("conv_dw", self.dw, (self.x, self.do), values, tensors),
+            self.out: self.computed("conv_dx", self.out, (self.do, self.w), values, tensors, **how),
+            self.dw: self.computed("conv_dw", self.dw, (self.x, self.do), values, tensors, **how),
         }
 
     def __str__(self) -> str:

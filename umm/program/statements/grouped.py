@@ -15,7 +15,6 @@ from umm.program.routing import Routing
 from umm.program.statements.base import Array, Statement, Tensors, Values
 from umm.program.statements.routed import Routed, Shape, check_shapes, summed_over_copies
 from umm.program.statements.sum_copies import SumCopies
-from umm.program.tensors import LARGEST
 from umm.units import counted
 
 
@@ -117,8 +116,7 @@ class Grouped(Routed):
         check_product(tensors[self.a].dtype, tensors[self.out].dtype)
         if self.out in (self.a, self.b):
             raise ProblemError(f"it reads {self.out} while it writes it; write to another tensor")
-        if self.flop(tensors) >= LARGEST:
-            raise ProblemError(f"{self} has too many flop; they must stay below 2^60")
+        self.check_flop(tensors)
 
     def flop(self, tensors: Tensors) -> int:
         """Return its floating-point operations: 2 for each routed row and element of its weight."""

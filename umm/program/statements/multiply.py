@@ -11,7 +11,7 @@ import numpy as np
 from umm.errors import ProblemError
 from umm.files import real_number, shown, whole_number
 from umm.layouts.layout import Layout
-from umm.program.statements.base import Array, Shares, Statement, Tensors, Values, check_flop
+from umm.program.statements.base import Array, Shares, Statement, Tensors, Values
 
 
 class Members(NamedTuple):
@@ -153,7 +153,7 @@ class Multiply(Statement):
             raise ProblemError(
                 f"{self.a} is {a.dtype} and {self.b} {b.dtype}; make them one type by map cast"
             )
-        check_flop(self.flop(tensors))
+        self.check_flop(tensors)
 
     def flop(self, tensors: Tensors) -> int:
         """Return its floating-point operations, 2mnk a member."""

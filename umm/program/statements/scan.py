@@ -4,14 +4,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import ClassVar
 
-import numpy as np
-
 from umm.errors import ProblemError
 from umm.files import shown, whole_number
-from umm.interval import Interval
-from umm.program.functions import function
 from umm.program.functions.scan import RATED, States
-from umm.program.statements.base import Array, Shapes, Shares, Statement, Tensors, Values, check_flop
+from umm.program.statements.base import Array, Shapes, Shares, Statement, Tensors, Values
 
 Letters = tuple[str, str]  # rows and columns of an operand in a signature of `functions/scan.py`
 _KEYS, _VALUES, _DECAYS, _RATES, _STATES = ("r", "g"), ("r", "c"), ("r", "h"), ("r", "p"), ("k", "c")
@@ -96,18 +92,13 @@ class Recurrent(Statement):
         heads, decays = cols // self.value, tensors[self.decay].shape[1]
         if heads % self.share:
             raise ProblemError(f"{heads} heads of {self.v} cannot share keys by {self.share}")
-        wide = self.key if decays == heads * self.key else 1
-        widths = {"g": heads // self.share * self.key, "c": cols, "h": heads * wide, "p": heads}
-        for name, (of_rows, of_cols) in self.by_letter:
-            tall = {"k": self.sequences * self.key, "r": rows, "1": 1}[of_rows]
-            shape = (tall, widths[of_cols])
-            if tensors[name].shape != shape:
-                got = "x".join(map(str, tensors[name].shape))
-                raise ProblemError(f"{name} is {got}; it must be {shape[0]}x{shape[1]} beside {self.v}")
-        clash = set(self.outs) & set(self.reads)
-        if clash or len(set(self.outs)) < len(self.outs):
-            raise ProblemError(f"{self} must write tensors of their own that it does not read")
-        check_flop(self.flop(tensors))
+        by_key = self.key if decays == heads * self.key else 1
+        widths = {"g": heads // self.share * self.key, "c": cols, "h": heads * by_key, "p": heads}
+        heights = {"k": self.sequences * self.key, "r": rows, "1": 1}
+        wanted = {name: (heights[tall], widths[wide]) for name, (tall, wide) in self.by_letter}
+        self.check_sizes(wanted, tensors, self.v)
+        self.check_apart()
+        self.check_flop(tensors)
 
     def alike(self, shapes: Shapes) -> list[tuple[str, str]]:
         """Return values with all that has a number for each token and head, or head of its keys."""
@@ -130,15 +121,8 @@ class Recurrent(Statement):
 
     def _computed(self, fn: str, out: str, reads: list[str], values: Values, tensors: Tensors) -> Array:
         """Return the result of a function of a scan on whole tensors."""
-        spans = [
-            (Interval(0, rows), Interval(0, cols)) for rows, cols in (tensors[x].shape for x in (out, *reads))
-        ]
-        rows, cols = spans[0]
-        result = function(fn.replace("scan", RATED, 1) if self.rated else fn)(
-            *(values[x] for x in reads), rows=rows, cols=cols, shape=(rows.stop, cols.stop), spans=spans,
-            **self.states(tensors).parameters,
-        )  # fmt: skip
-        return result.astype(np.float64)
+        called = fn.replace("scan", RATED, 1) if self.rated else fn
+        return self.computed(called, out, reads, values, tensors, **self.states(tensors).parameters)
 
 
 @dataclass(frozen=True)

@@ -4,15 +4,12 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import ClassVar
 
-import numpy as np
-
 from umm.errors import ProblemError
 from umm.files import whole_number
 from umm.interval import Interval
-from umm.program.functions import function
 from umm.program.functions.attention import Heads
 from umm.program.statements.attention import Fused
-from umm.program.statements.base import Array, Shapes, Shares, Tensors, Values, check_flop
+from umm.program.statements.base import Array, Shapes, Shares, Tensors, Values
 
 
 @dataclass(frozen=True)
@@ -67,11 +64,6 @@ class Sparse(Fused):
             raise ProblemError(f"rotary of {self.out} must be columns of queries and of keys, or none")
 
     @property
-    def reads(self) -> tuple[str, ...]:
-        """The tensors it reads, keys that are values too once."""
-        return tuple(dict.fromkeys(super().reads))
-
-    @property
     def of_all_heads(self) -> tuple[str, ...]:
         """The rotary columns of keys, and all of the indexer."""
         return (*self.rotary[1:], self.iq, self.ik, self.iw)
@@ -99,14 +91,9 @@ class Sparse(Fused):
             width = tensors[self.rotary[1]].shape[1]
             wanted |= {self.rotary[0]: (rows, count * width), self.rotary[1]: (keys, width)}
         wanted |= {x: wanted.get(like, (rows, count * value)) for x, like in self._results()}
-        for name, shape in wanted.items():
-            if tensors[name].shape != shape:
-                got = "x".join(map(str, tensors[name].shape))
-                raise ProblemError(f"{name} is {got}; it must be {shape[0]}x{shape[1]} beside {self.q}")
-        clash = set(self.outs) & set(self.reads)
-        if clash or len(set(self.outs)) < len(self.outs):
-            raise ProblemError(f"{self} must write tensors of their own that it does not read")
-        check_flop(self.flop(tensors))
+        self.check_sizes(wanted, tensors, self.q)
+        self.check_apart()
+        self.check_flop(tensors)
 
     def attended(self, tensors: Tensors) -> Heads:
         """Return its heads with a window of as many keys as a query attends to: as many pairs."""
@@ -145,15 +132,9 @@ class Sparse(Fused):
     def _computed(self, fn: str, out: str, reads: tuple[str, ...], values: Values, tensors: Tensors,
                   **more: int) -> Array:  # fmt: skip
         """Return the result of a function on whole tensors, with all scores stored."""
-        spans = [
-            (Interval(0, rows), Interval(0, cols)) for rows, cols in (tensors[x].shape for x in (out, *reads))
-        ]
-        rows, cols = spans[0]
-        result = function(fn + "_rotary" * bool(self.rotary))(
-            *(values[x] for x in (*reads, *self.rotary)), rows=rows, cols=cols, shape=(rows.stop, cols.stop),
-            spans=spans, **self.parameters(self.heads(tensors)), **more,
-        )  # fmt: skip
-        return result.astype(np.float64)
+        called, read = fn + "_rotary" * bool(self.rotary), (*reads, *self.rotary)
+        how = self.parameters(self.heads(tensors)) | more
+        return self.computed(called, out, read, values, tensors, **how)
 
 
 @dataclass(frozen=True)
