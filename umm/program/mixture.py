@@ -12,7 +12,7 @@ from umm.dtypes import is_float8
 from umm.errors import ProblemError
 from umm.layouts.text import read_form
 from umm.program.outline import Outline, Shape
-from umm.program.parts import GatedMlp, Mlp
+from umm.program.parts import Mlp
 from umm.program.routing import Routing
 from umm.program.schemes import shared_rule
 from umm.program.statements import Statement, renamed
@@ -93,8 +93,7 @@ class Mixture:
         w.statements.append(Combine(sums, "Z", self.text, "S"))
         if latent:
             w.multiply(y, "Yl", "Wu")
-        mlp = GatedMlp if w.gated else Mlp
-        self.shared = mlp(w, x, y, hidden, shared * ffn, "s", add=True) if shared else None
+        self.shared = Mlp(w, x, y, hidden, shared * ffn, w.gated, "s", add=True) if shared else None
 
     def rows(self, name: str, cols: int, place: str) -> str:
         """Add a routed tensor; return its name."""

@@ -6,6 +6,8 @@ from umm.program.writing import Writing
 class Norm:
     """out = x / rms(x) · scale, row by row: a pass forward, and one for each gradient, as in torch."""
 
+    fn, how = "rms", dict[str, int]()  # how the names of its functions begin, and their parameters
+
     def __init__(self, w: Writing, x: str, out: str, scale: str, hidden: int) -> None:
         self.w, self.x, self.scale, self.out = w, x, scale, out
         w.weight(scale, 1, hidden, "scale")
@@ -16,10 +18,10 @@ class Norm:
         """Write the gradients by the scale and by x, to which another gradient by x may be added."""
         w, reads = self.w, (dy, self.x, self.scale)
         if more is None:
-            w.map(dx, "rms_norm_grad", *reads)
+            w.map(dx, f"{self.fn}_norm_grad", *reads, **self.how)
         else:
-            w.map(dx, "rms_norm_grad_add", *reads, more)
-        w.map(w.gradient(self.scale, "output"), "rms_scale_grad", dy, self.x)
+            w.map(dx, f"{self.fn}_norm_grad_add", *reads, more, **self.how)
+        w.map(w.gradient(self.scale, "output"), f"{self.fn}_scale_grad", dy, self.x, **self.how)
 
 
 class LayerNorm:
@@ -46,7 +48,7 @@ class LayerNorm:
         w.map(dx, "mul_rows", dx, rstd)
 
 
-class HeadNorm:
+class HeadNorm(Norm):
     """out = x / rms(x) · scale within the columns of each head: Henry et al. (2020), as in Qwen3.
 
     A pass forward, and one for each gradient. Each head has a scale of its own here, where models share one.
@@ -60,18 +62,13 @@ class HeadNorm:
     """
 
     def __init__(self, w: Writing, x: str, out: str, scale: str, head: int) -> None:
-        self.w, self.x, self.out, self.scale, self.head = w, x, out, scale, head
+        self.w, self.x, self.out, self.scale = w, x, out, scale
+        self.fn, self.how = "head_rms", {"head": head}
         w.weight(scale, 1, w.shapes[x].cols, "scale", head)
 
     def finish(self) -> None:
         """Write the result."""
-        self.w.map(self.out, "head_rms_norm", self.x, self.scale, head=self.head)
-
-    def backward(self, dy: str, dx: str) -> None:
-        """Write the gradients by x and by the scales."""
-        w = self.w
-        w.map(dx, "head_rms_norm_grad", dy, self.x, self.scale, head=self.head)
-        w.map(w.gradient(self.scale, "output"), "head_rms_scale_grad", dy, self.x, head=self.head)
+        self.w.map(self.out, "head_rms_norm", self.x, self.scale, **self.how)
 
 
 class WideNorm:

@@ -1,7 +1,7 @@
 """The parts that presets are made of: each with its forward statements and its gradients."""
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, Protocol
 
 from umm.program.norms import HeadNorm, Norm, WideNorm
 from umm.program.statements.attention import Attention as Fused
@@ -10,45 +10,15 @@ from umm.program.statements.sparse import SparseAttention, SparseAttentionGrad
 from umm.program.writing import Writing
 
 
-class Mlp:
-    """Y = gelu(X·W1)·W2; see :class:`GatedMlp`."""
-
-    def __init__(
-        self, w: Writing, x: str, y: str, hidden: int, ffn: int, mark: str = "", add: bool = False,
-        bias: int = 0,
-    ) -> None:  # fmt: skip
-        self.w, self.x, self.mark, self.add, self.bias = w, x, mark, add, bias
-        w1, w2, h, g = self._names
-        w.weight(w1, hidden, ffn, "first weight")
-        w.weight(w2, ffn, hidden, "second weight")
-        w.multiply(w.inner(h, ffn), x, w1)
-        if bias:
-            w.bias(h, "b1")
-        w.map(w.inner(g, ffn), "gelu", h)
-        w.drop(g)
-        w.multiply(y, g, w2, beta=float(add))
-        if bias:
-            w.bias(y, "b2")
-
-    @property
-    def _names(self) -> list[str]:
-        return [name[0] + self.mark + name[1:] for name in ("W1", "W2", "H", "G")]
+class Part(Protocol):
+    """A part of a layer, whose forward statements are written as it is made."""
 
     def backward(self, dy: str, dx: str) -> None:
         """Write the gradients by the weights and by X."""
-        w, (w1, w2, h, g) = self.w, self._names
-        w.gradients(w2, g, dy)
-        if self.bias:
-            w.bias_grad("b2", dy)
-        w.drop(f"d{g}")
-        w.fused_map(w.gradient(h), "gelu_grad", h, f"d{g}")
-        if self.bias:
-            w.bias_grad("b1", f"d{h}")
-        w.gradients(w1, self.x, f"d{h}", dx, beta=float(self.add))
 
 
-class GatedMlp:
-    """Y = (silu(X·W1) * X·W3)·W2. Source: Shazeer (2020), GLU variants, equation 6.
+class Mlp:
+    """Y = gelu(X·W1)·W2, or with a gate (silu(X·W1) * X·W3)·W2.
 
     Args:
         w: Where it is written.
@@ -56,45 +26,59 @@ class GatedMlp:
         y: What it writes, or adds to.
         hidden: Columns of both.
         ffn: Columns between.
+        gated: Whether it has a gate.
         mark: Of its names: its first weight is ``W`` and this and 1.
         add: Whether it adds to y, and its gradient to that by x.
         bias: Whether its products have biases.
+
+    Source: Shazeer (2020), GLU variants, equation 6.
     """
 
     def __init__(
-        self, w: Writing, x: str, y: str, hidden: int, ffn: int, mark: str = "", add: bool = False,
-        bias: int = 0,
+        self, w: Writing, x: str, y: str, hidden: int, ffn: int, gated: bool = False, mark: str = "",
+        add: bool = False, bias: int = 0,
     ) -> None:  # fmt: skip
-        self.w, self.x, self.mark, self.add, self.bias = w, x, mark, add, bias
-        for name in ("W1", "W3"):
-            w.weight(self._name(name), hidden, ffn, "first weight")
-        w.weight(self._name("W2"), ffn, hidden, "second weight")
-        for out in ("1", "3"):
-            w.multiply(w.inner(self._name(f"H{out}"), ffn), x, self._name(f"W{out}"))
-        for out in ("1", "3") if bias else ():
-            w.bias(self._name(f"H{out}"), f"b{out}")
-        w.map(w.inner(self._name("G"), ffn), "silu_mul", self._name("H1"), self._name("H3"))
-        w.drop(self._name("G"))
-        w.multiply(y, self._name("G"), self._name("W2"), beta=float(add))
+        self.w, self.x, self.add, self.bias, self.gated = w, x, add, bias, gated
+        self.second, self.active = f"W{mark}2", f"G{mark}"
+        numbers = ("1", "3") if gated else ("1",)
+        # The weights that multiply X, each with its product.
+        self.first = {f"W{mark}{i}": f"H{mark}{i}" if gated else f"H{mark}" for i in numbers}
+        for weight in self.first:
+            w.weight(weight, hidden, ffn, "first weight")
+        w.weight(self.second, ffn, hidden, "second weight")
+        for weight, product in self.first.items():
+            w.multiply(w.inner(product, ffn), x, weight)
+        self.biases = {f"b{i}": product for i, product in zip(numbers, self.first.values(), strict=True)}
+        for name, product in self.biases.items() if bias else ():
+            w.bias(product, name)
+        w.map(w.inner(self.active, ffn), "silu_mul" if gated else "gelu", *self.first.values())
+        w.drop(self.active)
+        w.multiply(y, self.active, self.second, beta=float(add))
         if bias:
             w.bias(y, "b2")
 
-    def _name(self, name: str) -> str:
-        return name[0] + self.mark + name[1:]
-
     def backward(self, dy: str, dx: str) -> None:
         """Write the gradients by the weights and by X."""
-        w, (w1, w2, w3, h1, h3, g) = self.w, map(self._name, ("W1", "W2", "W3", "H1", "H3", "G"))
-        w.gradients(w2, g, dy)
-        w.drop(f"d{g}")
-        w.fused_map(w.gradient(h3), "silu_mul", h1, f"d{g}")
-        w.fused_map(w.gradient(h1), "silu_mul_grad", h1, h3, f"d{g}")
-        for name, grad in (("b1", f"d{h1}"), ("b3", f"d{h3}"), ("b2", dy)) if self.bias else ():
-            w.bias_grad(name, grad)
-        w.multiply(w.gradient(w1, "output"), self.x, f"d{h1}", "a")
-        w.multiply(w.gradient(w3, "output"), self.x, f"d{h3}", "a")
-        w.multiply(dx, f"d{h1}", w1, "b", beta=float(self.add))
-        w.multiply(dx, f"d{h3}", w3, "b", beta=1.0)
+        w, grad = self.w, f"d{self.active}"
+        w.gradients(self.second, self.active, dy)
+        if self.bias and not self.gated:
+            w.bias_grad("b2", dy)
+        w.drop(grad)
+        if self.gated:
+            h1, h3 = self.first.values()
+            w.fused_map(w.gradient(h3), "silu_mul", h1, grad)
+            w.fused_map(w.gradient(h1), "silu_mul_grad", h1, h3, grad)
+        else:
+            (h,) = self.first.values()
+            w.fused_map(w.gradient(h), "gelu_grad", h, grad)
+        for name, product in self.biases.items() if self.bias else ():
+            w.bias_grad(name, f"d{product}")
+        if self.bias and self.gated:
+            w.bias_grad("b2", dy)
+        for weight, product in self.first.items():
+            w.multiply(w.gradient(weight, "output"), self.x, f"d{product}", "a")
+        for number, (weight, product) in enumerate(self.first.items()):
+            w.multiply(dx, f"d{product}", weight, "b", beta=float(self.add or number > 0))
 
 
 class Attention:

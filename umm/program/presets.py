@@ -1,7 +1,7 @@
 """Blocks of transformers as chains, by name: sizes in, an outline out; and the sizes of public models."""
 
 import re
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import replace
 from functools import partial
 from typing import NamedTuple
@@ -15,13 +15,7 @@ from umm.program.models import Model, find_model
 from umm.program.models.priced import ATTENTION, BESIDE, INDEX, MLP, SCAN, is_gated, layer_for, layer_sizes
 from umm.program.norms import LayerNorm, Norm
 from umm.program.outline import Outline
-from umm.program.parts import (
-    Attention,
-    GatedMlp,
-    LatentAttention,
-    Mlp,
-    StoredAttention,
-)
+from umm.program.parts import Attention, LatentAttention, Mlp, Part, StoredAttention
 from umm.program.recurrent import Beside, GatedConvolution, Recurrence, Selective
 from umm.program.recurrent import Sizes as Recurrent
 from umm.program.routing import Routing
@@ -32,34 +26,13 @@ from umm.program.statements.scan import Recurrent as Scanned
 from umm.program.tensors import LARGEST
 from umm.program.writing import LAYERED, Writing
 
-_Writes = Callable[
-    [Writing, str, str],
-    Attention
-    | LatentAttention
-    | Recurrence
-    | Selective
-    | GatedConvolution
-    | Beside
-    | Mlp
-    | GatedMlp
-    | Mixture,
-]
+_Writes = Callable[[Writing, str, str], Part]
 """Writes a part of a layer from one tensor to another."""
 _LATENT = ("q_rank", "kv_rank", "rope_dim")
 _STORED = ("heads", "kv_heads", "sequences", "head_dim")
 _ATTENTION = (
-    *_STORED,
-    *_LATENT,
-    "window",
-    "value_dim",
-    "chunk",
-    "gate",
-    *INDEX,
-    *SCAN,
-    "taps",
-    *BESIDE,
-    "post_norm",
-)
+    *_STORED, *_LATENT, "window", "value_dim", "chunk", "gate", *INDEX, *SCAN, "taps", *BESIDE, "post_norm",
+)  # fmt: skip
 _EXPERTS = ("hidden", "ffn", "experts", "top_k", "shared", "latent")
 _OPTIONAL = {"sequences": 1, **dict.fromkeys(("head_dim", "shared", "latent", *_ATTENTION[4:]), 0)}
 """Sizes that need not be given, and what they are then."""
@@ -67,30 +40,27 @@ _PARTS = ("heads", "kv_heads", "ffn", "experts", "top_k")
 """Sizes that are 0 where a model's layer has no such part."""
 
 
-def _mlp(w: Writing, backward: bool, hidden: int, ffn: int) -> None:
+def _alone(w: Writing, backward: bool, hidden: int, part: _Writes) -> None:
+    """Write one part from X to Y."""
     _ends(w, hidden)
-    part = Mlp(w, "X", "Y", hidden, ffn)
+    only = part(w, "X", "Y")
     if backward:
-        part.backward(*_gradients(w))
+        only.backward(*_gradients(w))
 
 
-def _gated_mlp(w: Writing, backward: bool, hidden: int, ffn: int) -> None:
-    _ends(w, hidden)
-    part = GatedMlp(w, "X", "Y", hidden, ffn)
-    if backward:
-        part.backward(*_gradients(w))
+def _mlp(w: Writing, backward: bool, hidden: int, ffn: int, gated: bool = False) -> None:
+    _alone(w, backward, hidden, partial(Mlp, hidden=hidden, ffn=ffn, gated=gated))
 
 
-def _attends(kind: type[Attention], hidden: int, values: Sequence[int]) -> _Writes | None:
+def _attends(kind: type[Attention], hidden: int, sizes: Mapping[str, int]) -> _Writes | None:
     """Return a writer of attention of some sizes, stored or fused, or of a recurrence; None without heads."""
-    sizes = dict(zip(_ATTENTION, values, strict=False))
     heads, sequences, head = sizes["heads"], sizes["sequences"], sizes["head_dim"]
     if sizes.get("scan_heads"):
         count, groups, key, value, delta, rank = (sizes[x] for x in SCAN)
         scanned = Recurrent(count, groups, key, value, bool(delta), rank)
         mixer = Selective if rank and not delta else Recurrence
         scans = partial(mixer, hidden=hidden, sizes=scanned, sequences=sequences)
-        attends = _attends(kind, hidden, [0 if x in SCAN else size for x, size in sizes.items()])
+        attends = _attends(kind, hidden, {**sizes, **dict.fromkeys(SCAN, 0)})
         return partial(Beside, first=attends, second=scans) if attends else scans
     if sizes.get("taps"):
         return partial(GatedConvolution, hidden=hidden, taps=sizes["taps"], sequences=sequences)
@@ -115,29 +85,25 @@ def _attends(kind: type[Attention], hidden: int, values: Sequence[int]) -> _Writ
 
 
 def _attention(
-    w: Writing, backward: bool, hidden: int, *sizes: int, kind: type[Attention] = Attention
+    w: Writing, backward: bool, hidden: int, kind: type[Attention] = Attention, **sizes: int
 ) -> None:
-    writes = _attends(kind, hidden, sizes)
-    assert writes is not None
-    _ends(w, hidden)
-    part = writes(w, "X", "Y")
-    if backward:
-        part.backward(*_gradients(w))
+    attend = _attends(kind, hidden, sizes)
+    assert attend is not None
+    _alone(w, backward, hidden, attend)
 
 
 def _layer(
-    w: Writing, backward: bool, hidden: int, ffn: int, *sizes: int, kind: type[Attention] = Attention
+    w: Writing, backward: bool, hidden: int, ffn: int, kind: type[Attention] = Attention, **sizes: int
 ) -> None:
     """Write R = X + attention(norm(X)), Y = R + mlp(norm(R)): Touvron et al. (2023), LLaMA, section 2.2."""
-    more = dict(zip(_ATTENTION, sizes, strict=False))
-    expand = partial(GatedMlp if w.gated else Mlp, hidden=hidden, ffn=ffn, bias=more.get("mlp_bias", 0))
-    attend, post = _attends(kind, hidden, sizes), bool(more.get("post_norm"))
-    _residual(w, backward, hidden, "R", attend, expand if ffn else None, post)
+    bias = sizes.get("mlp_bias", 0)
+    expand = partial(Mlp, hidden=hidden, ffn=ffn, gated=w.gated, bias=bias) if ffn else None
+    _residual(w, backward, hidden, "R", _attends(kind, hidden, sizes), expand, bool(sizes.get("post_norm")))
 
 
 def _residual(
     w: Writing, backward: bool, hidden: int, middle: str, attend: _Writes | None, expand: _Writes | None,
-    post: bool = False,
+    post: bool,
 ) -> None:  # fmt: skip
     """Write X plus attention, plus another part, each of its normalised input; either may be missing."""
     # backward: whether the gradients are written too. hidden: columns of X and Y. middle: name of X with what
@@ -235,26 +201,17 @@ def _summa25(w: Writing, backward: bool, hidden: int, ffn: int, heads: int, sequ
 
 
 def _mixture(
-    w: Writing, backward: bool, hidden: int, ffn: int, experts: int, top_k: int, shared: int, latent: int
-) -> Outline:
-    """Write a mixture of experts; return it with its own layouts."""
-    routed = Routing(w.tokens, experts, top_k, *w.routing)
-    _ends(w, hidden)
-    part = Mixture(w, "X", "Y", hidden, ffn, routed, shared, latent)
-    if backward:
-        part.backward(*_gradients(w))
-    return mixture_outline(w, "moe", routed)
-
-
-def _mixture_layer(
     w: Writing, backward: bool, hidden: int, ffn: int, experts: int, top_k: int, shared: int, latent: int,
-    *sizes: int,
+    **sizes: int,
 ) -> Outline:  # fmt: skip
-    """Write A = X + attention(norm(X)), Y = A + experts(norm(A)): Jiang et al. (2024), Mixtral, section 2."""
+    """Write a mixture of experts, alone or in a layer; return it with its own layouts."""
+    # A layer is A = X + attention(norm(X)), Y = A + experts(norm(A)): Jiang et al. (2024), section 2.
     routed = Routing(w.tokens, experts, top_k, *w.routing)
     expand = partial(Mixture, hidden=hidden, ffn=ffn, routed=routed, shared=shared, latent=latent)
-    post = bool(dict(zip(_ATTENTION, sizes, strict=False)).get("post_norm"))
-    _residual(w, backward, hidden, "A", _attends(Attention, hidden, sizes), expand, post)
+    if not sizes:
+        _alone(w, backward, hidden, expand)
+        return mixture_outline(w, "moe", routed)
+    _residual(w, backward, hidden, "A", _attends(Attention, hidden, sizes), expand, bool(sizes["post_norm"]))
     return mixture_outline(w, "moe-layer", routed)
 
 
@@ -310,12 +267,12 @@ class Preset(NamedTuple):
 
 PRESETS: Mapping[str, Preset] = {
     "mlp": Preset(_mlp, ("hidden", "ffn")),
-    "gated-mlp": Preset(_gated_mlp, ("hidden", "ffn")),
+    "gated-mlp": Preset(partial(_mlp, gated=True), ("hidden", "ffn")),
     "embedding": Preset(_embedding, ("hidden", "vocab")),
     "head": Preset(_head, ("hidden", "vocab")),
     "newton-schulz": Preset(_newton_schulz, ("hidden",)),
     "moe": Preset(_mixture, _EXPERTS),
-    "moe-layer": Preset(_mixture_layer, (*_EXPERTS, *_ATTENTION)),
+    "moe-layer": Preset(_mixture, (*_EXPERTS, *_ATTENTION)),
     "attention": Preset(_attention, ("hidden", *_ATTENTION)),
     "transformer-layer": Preset(_layer, ("hidden", "ffn", *_ATTENTION)),
     "attention-stored": Preset(partial(_attention, kind=StoredAttention), ("hidden", *_STORED)),
@@ -425,10 +382,18 @@ def chain(
         raise ProblemError("attention by latent vectors has no window; leave it out")
     if any(latents) and sizes["kv_heads"] != sizes["heads"]:
         raise ProblemError("latent vectors make keys and values for each head; leave out kv_heads")
-    if sizes.get("heads"):
-        wide = sizes["head_dim"] * sizes["heads"] if sizes.get("head_dim") else sizes["hidden"]
-        if not any(latents):
-            _check_heads(wide, sizes["heads"], sizes.get("kv_heads", sizes["heads"]))
+    if sizes.get("heads") and not any(latents):
+        heads, kv_heads = sizes["heads"], sizes.get("kv_heads", sizes["heads"])
+        wide = sizes["head_dim"] * heads if sizes.get("head_dim") else sizes["hidden"]
+        if wide % (2 * heads):
+            raise ProblemError(
+                f"{wide} columns cannot be cut into {heads} heads of an even width, as rotary positions "
+                "need; hidden must be a multiple of 2 · heads"
+            )
+        if heads % kv_heads:
+            raise ProblemError(
+                f"{heads} heads cannot share {kv_heads} keys evenly; kv_heads must divide heads"
+            )
     if "heads" in needed:
         tokens, sequences, chunk = sizes["tokens"], sizes["sequences"], sizes.get("chunk", 0)
         length = tokens // sequences
@@ -451,7 +416,7 @@ def chain(
         _cached(cache, canonical(dtype), backward, name) if cache else "",
     )  # fmt: skip
     writing.trains = backward
-    written = preset.write(writing, backward, *(sizes[x] for x in preset.sizes))
+    written = preset.write(writing, backward, **{x: sizes[x] for x in preset.sizes})
     written = written or writing.outline(name, preset.layouts)
     by_part = dict.fromkeys((ATTENTION, MLP), weights) if isinstance(weights, str) else weights
     types = {part: canonical(stored) for part, stored in by_part.items()}
@@ -469,11 +434,8 @@ def _cached(cache: str, dtype: str, backward: bool, name: str) -> str:
         )
     if stored == dtype:
         return stored
-    if not is_float8(stored) or "x" in stored:
-        raise ProblemError(
-            f"a cache of {stored} is not possible; choose fp8, e5m2 or the chain's own type {dtype}"
-        )
-    return stored if has_blocks(stored) else f"{stored}:{BLOCK}"
+    refused = f"a cache of {{}} is not possible; choose fp8, e5m2 or the chain's own type {dtype}"
+    return _in_8_bits(stored, refused)
 
 
 ROUTER = "Wg"
@@ -493,14 +455,16 @@ def _with_weights(outline: Outline, types: Mapping[str, str]) -> Outline:
     Args:
         types: Types by part of a layer.
     """
-    types = {part: _stored_type(dtype) for part, dtype in types.items()}
+    refused = "weights of {} are not possible; choose fp8, e5m2, int8, int4, fp4 or the chain's own type"
+    types = {x: y if y in EXPANDED else _in_8_bits(y, refused) for x, y in types.items()}
     if any(x.name == "dY" for x in outline.tensors):
         raise ProblemError("weights of 8 bits or fewer are of a forward part; leave out backward")
     tensors, statements = {x.name: x for x in outline.tensors}, list[Statement]()
     for statement in outline.statements:
         weight = statement.factor
         quantized = weight in outline.weights and weight != ROUTER
-        of_weight = types.get(_part(weight), "") if quantized else ""
+        part = MLP if _OF_MLP.fullmatch(weight) else ATTENTION
+        of_weight = types.get(part, "") if quantized else ""
         if of_weight in EXPANDED:
             tensors[weight] = replace(tensors[weight], stored=of_weight)
         of_tokens = types.get(MLP, "") if statement.to_experts else ""
@@ -527,22 +491,11 @@ def _with_weights(outline: Outline, types: Mapping[str, str]) -> Outline:
     return with_casts(outline, tensors, statements)
 
 
-def _stored_type(dtype: str) -> str:
-    """Return the type of weights by its full name; ProblemError if it has more than 8 bits."""
-    if dtype in EXPANDED:
-        return dtype
-    stored = dtype if has_blocks(dtype) else f"{dtype}:{BLOCK}"
-    if not is_float8(stored) or "x" in stored:
-        raise ProblemError(
-            f"weights of {dtype.partition(':')[0]} are not possible; choose fp8, e5m2, int8, int4, fp4 or "
-            "the chain's own type"
-        )
-    return stored
-
-
-def _part(weight: str) -> str:
-    """Return the part of a layer that a weight is of."""
-    return MLP if _OF_MLP.fullmatch(weight) else ATTENTION
+def _in_8_bits(dtype: str, refused: str) -> str:
+    """Return a type of 8 bits by its full name, with scales for blocks; ProblemError for another."""
+    if not is_float8(dtype) or "x" in dtype:
+        raise ProblemError(refused.format(dtype.partition(":")[0]))
+    return dtype if has_blocks(dtype) else f"{dtype}:{BLOCK}"
 
 
 def ends(layer: Outline, vocab: int) -> dict[str, Outline]:
@@ -616,13 +569,3 @@ def _decoded(name: str, needed: tuple[str, ...], sizes: dict[str, int], backward
         raise ProblemError(f"chain {name} has no attention, so no context; leave it out")
     sizes["tokens"] = batch
     return context
-
-
-def _check_heads(hidden: int, heads: int, kv_heads: int) -> None:
-    if hidden % (2 * heads):
-        raise ProblemError(
-            f"{hidden} columns cannot be cut into {heads} heads of an even width, as rotary positions need; "
-            "hidden must be a multiple of 2 · heads"
-        )
-    if heads % kv_heads:
-        raise ProblemError(f"{heads} heads cannot share {kv_heads} keys evenly; kv_heads must divide heads")
