@@ -8,19 +8,22 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from umm.program.chain import Chain
-    from umm.program.files import load_chain, save_chain
-    from umm.program.outline import Outline, Shape
-    from umm.program.statements import Statement
-    from umm.program.statements.attention import Attention, AttentionGrad
-    from umm.program.statements.combine import Combine
-    from umm.program.statements.copies import Copy
-    from umm.program.statements.dispatch import Dispatch
-    from umm.program.statements.grouped import Grouped
-    from umm.program.statements.maps import Map
-    from umm.program.statements.multiply import Multiply
-    from umm.program.statements.sum_copies import SumCopies
-    from umm.program.statements.sums import Sum
+    from umm.program.chain import Chain as Chain
+    from umm.program.files import load_chain as load_chain
+    from umm.program.files import save_chain as save_chain
+    from umm.program.outline import Outline as Outline
+    from umm.program.outline import Shape as Shape
+    from umm.program.statements import Statement as Statement
+    from umm.program.statements.attention import Attention as Attention
+    from umm.program.statements.attention import AttentionGrad as AttentionGrad
+    from umm.program.statements.combine import Combine as Combine
+    from umm.program.statements.copies import Copy as Copy
+    from umm.program.statements.dispatch import Dispatch as Dispatch
+    from umm.program.statements.grouped import Grouped as Grouped
+    from umm.program.statements.maps import Map as Map
+    from umm.program.statements.multiply import Multiply as Multiply
+    from umm.program.statements.sum_copies import SumCopies as SumCopies
+    from umm.program.statements.sums import Sum as Sum
 
 # Where each name lives; a module is imported when one of them is first used.
 _HOMES = {
@@ -42,24 +45,7 @@ _HOMES = {
     "save_chain": "umm.program.files",
 }
 
-__all__ = [
-    "Attention",
-    "AttentionGrad",
-    "Chain",
-    "Combine",
-    "Copy",
-    "Dispatch",
-    "Grouped",
-    "Map",
-    "Multiply",
-    "Outline",
-    "Shape",
-    "Statement",
-    "Sum",
-    "SumCopies",
-    "load_chain",
-    "save_chain",
-]
+__all__ = [*_HOMES]
 
 
 def __getattr__(name: str) -> Any:
