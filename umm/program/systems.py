@@ -70,24 +70,8 @@ def beside_experts(layouts: str | None, decode: bool = False) -> str | None:
     return layouts
 
 
-def _multiplies(statement: Statement) -> bool:
-    return statement.has_weights
-
-
-def _looks_up(statement: Statement) -> bool:
-    return statement.looks_up
-
-
-def _multiplies_or_looks_up(statement: Statement) -> bool:
-    return _multiplies(statement) or _looks_up(statement)
-
-
 def _gathering(
-    outline: Outline,
-    name: str,
-    layouts: Mapping[str, str],
-    sharded: Mapping[str, str],
-    reads_whole: Callable[[Statement], bool] = _multiplies,
+    outline: Outline, name: str, layouts: Mapping[str, str], sharded: Mapping[str, str], tables: bool = False
 ) -> Outline:
     """Return a chain that gathers each weight before a statement reads it, in layouts of a name.
 
@@ -96,12 +80,23 @@ def _gathering(
     Args:
         layouts: Where all tensors lie, gathered weights as their weights.
         sharded: Where weights lie before, and their gradients; each has several rows.
+        tables: Whether a table, too, is gathered before rows of it are looked up.
     """
+
+    def reads_whole(x: Statement) -> bool:
+        return x.has_weights or (tables and x.looks_up)
+
     shapes = {x.name: x for x in outline.tensors}
     read = {x for statement in outline.statements if reads_whole(statement) for x in statement.reads}
     names = {x: f"{x}{WHOLE}" for x in sharded if x in read}
     statements, gathered = list[Statement](), dict[str, None]()
-    for terms in _added_up(outline.statements):
+    added_up: list[list[Statement]] = []
+    for statement in outline.statements:
+        if added_up and joinable(added_up[-1][-1], statement):
+            added_up[-1].append(statement)
+        else:
+            added_up.append([statement])
+    for terms in added_up:
         # Nothing comes between multiplies that are summed together.
         needs = dict.fromkeys(x for one in terms if reads_whole(one) for x in one.reads if x in names)
         statements += [Copy(names[weight], weight) for weight in needs if weight not in gathered]
@@ -113,17 +108,6 @@ def _gathering(
             texts |= {x: text for x in (weight, f"d{weight}") if x in shapes}
     tensors = (*outline.tensors, *(replace(shapes[x], name=name, role="work") for x, name in names.items()))
     return replace(outline, tensors=tensors, statements=tuple(statements), layouts={name: texts})
-
-
-def _added_up(statements: Iterable[Statement]) -> list[list[Statement]]:
-    """Return statements by themselves, and multiplies that add to one product after another together."""
-    result: list[list[Statement]] = []
-    for statement in statements:
-        if result and joinable(result[-1][-1], statement):
-            result[-1].append(statement)
-        else:
-            result.append([statement])
-    return result
 
 
 def over_mesh(name: str, outline: Outline, ranks: int) -> Outline:
@@ -142,14 +126,13 @@ def over_mesh(name: str, outline: Outline, ranks: int) -> Outline:
     if name in outline.layouts or family is None or family.alone[0] != "fsdp":
         return outline
     (data, cuts), within = sizes, family.alone[1]
-    tables = [x.reads[0] for x in outline.statements if within != "dp" and _looks_up(x)]
+    tables = [x.reads[0] for x in outline.statements if within != "dp" and x.looks_up]
     texts = outline.layouts_of(name, ranks)
     sharded = {x: texts[x] for x in (*outline.weights, *tables)}
     if not sharded:
         return outline
     gathered = outline.layouts_of(f"dp{ranks}" if within == "dp" else f"{within}{cuts}-dp{data}", ranks)
-    reads = _multiplies if within == "dp" else _multiplies_or_looks_up
-    return _gathering(outline, name, gathered, sharded, reads)
+    return _gathering(outline, name, gathered, sharded, tables=within != "dp")
 
 
 def by_heads(outline: Outline) -> Outline:
@@ -179,6 +162,9 @@ def _exchanged(outline: Outline) -> tuple[Outline, dict[str, str]]:
         The chain, whose layouts lack the copies; and what the copy of each tensor is called.
     """
     shapes = {x.name: x for x in outline.tensors}
+    # What something but attention reads, or goes out.
+    read = {y for x in outline.statements if not x.attends for y in x.reads}
+    read |= {x.name for x in outline.tensors if x.role != "work"}
     copies: dict[str, str] = {}
     statements: list[Statement] = []
     for statement in outline.statements:
@@ -192,7 +178,7 @@ def _exchanged(outline: Outline) -> tuple[Outline, dict[str, str]]:
         statements += [Copy(names[x], x) for x in statement.reads if x in names and x not in copies]
         copies |= names
         statements.append(renamed(statement, names))
-        statements += [Copy(x, names[x]) for x in statement.outs if x in names and _is_read(outline, x)]
+        statements += [Copy(x, names[x]) for x in statement.outs if x in names and x in read]
     moved = [replace(shapes[x], name=name, role="work") for x, name in copies.items()]
     written = {x for statement in statements for x in statement.outs}
     tensors = tuple(x for x in (*outline.tensors, *moved) if x.name in written or x.role != "work")
@@ -293,12 +279,6 @@ def _rings_of_groups(name: str, outline: Outline, groups: int, size: int) -> Out
     return replace(result, statements=statements, layouts={name: layouts})
 
 
-def _is_read(outline: Outline, name: str) -> bool:
-    """Whether something but attention reads a tensor, or it goes out."""
-    readers = [x for x in outline.statements if name in x.reads and not x.attends]
-    return bool(readers) or any(x.name == name and x.role != "work" for x in outline.tensors)
-
-
 def with_way(outline: Outline, way: str) -> Outline:
     """Return a chain whose attention brings keys to queries in a way, tokens front and back of the sequences.
 
@@ -386,43 +366,32 @@ def gradients_by_tokens(outline: Outline | Chain) -> dict[str, str]:
     return {x.out: "A" for x in products(outline.statements) if x.out in gradients}
 
 
-def _weights_of(chain: Chain) -> dict[str, str]:
-    """Return the weights of multiplies, by the tensor that they read: the weight or a gathered copy."""
-    copied = {x.out: x.reads[0] for x in chain.statements if x.moves_only}
-    given = {x.name for x in chain.tensors if x.role == "input"}
-    multiplies = [x for x in products(chain.statements) if x.batch == 1]
-    read = {x.b: copied.get(x.b, x.b) for x in multiplies if "a" not in x.trans}
-    on_the_left = {x.a for x in multiplies}  # such as dY
-    return {x: weight for x, weight in read.items() if weight in given and x not in on_the_left}
+def sharded_choices(chain: Chain) -> dict[str, Any]:
+    """Return how FSDP multiplies: weights are gathered, gradients whole on every rank, then reduce-scattered.
 
-
-def stays_by_weights(chain: Chain) -> dict[str, str]:
-    """Return the stationary matrix of each multiply that reads a weight, or gives its gradient, by result.
-
-    The weight is gathered, or its gradient summed, whatever would take less: so what lies by tokens stays.
-    Under tensor parallelism, too, that of both activations whose columns are cut over the ranks that cut
-    the weight: the other is gathered, or summed, among these.
+    Tile by tile they would be added at their owners one-sided, and multiplies would wait for room. In a node
+    the machine's library gathers weights and sums gradients, one collective after another. What lies by
+    tokens stays, whatever would take less. Under tensor parallelism, too, that of both activations whose
+    columns are cut over the ranks that cut the weight: the other is gathered, or summed, among these.
 
     Args:
         chain: A chain whose weights are sharded.
     """
-    read, cuts = _weights_of(chain), {x.name: x.layout.grid_shape()[1] > 1 for x in chain.tensors}
+    # Weights of multiplies, by the tensor that they read: the weight or a gathered copy.
+    copied = {x.out: x.reads[0] for x in chain.statements if x.moves_only}
+    given = {x.name for x in chain.tensors if x.role == "input"}
+    multiplies = [x for x in products(chain.statements) if x.batch == 1]
+    on_the_left = {x.a for x in multiplies}  # such as dY
+    read = {x.b: copied.get(x.b, x.b) for x in multiplies if "a" not in x.trans}
+    read = {x: weight for x, weight in read.items() if weight in given and x not in on_the_left}
+    cuts = {x.name: x.layout.grid_shape()[1] > 1 for x in chain.tensors}
     gradients, result = {f"d{x}" for x in read.values()}, dict[str, str]()
     for x in products(chain.statements):
         if x.b in read:
             result[x.out] = "C" if cuts[x.out] and not cuts[x.a] else "A"
         elif x.out in gradients:
             result[x.out] = "B" if cuts[x.b] and not cuts[x.a] else "A"
-    return result
-
-
-def sharded_choices(chain: Chain) -> dict[str, Any]:
-    """Return how FSDP multiplies: weights are gathered, gradients whole on every rank, then reduce-scattered.
-
-    Tile by tile they would be added at their owners one-sided, and multiplies would wait for room. In a node
-    the machine's library gathers weights and sums gradients, one collective after another.
-    """
-    return {"stationary": stays_by_weights(chain), "movement": "library"}
+    return {"stationary": result, "movement": "library"}
 
 
 def in_scheme(name: str, outline: Outline, ranks: int) -> Outline:
