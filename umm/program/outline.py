@@ -178,7 +178,17 @@ class Outline:
         self._laid_out({}, 1, {})  # what is given elsewhere may need more ranks
         for texts in (*self.layouts.values(), dict.fromkeys((*self.kept, *self.weights), DEFAULT)):
             self._check_names(texts)
-        self._check_given()
+        self._check_names(self.given)
+        roles = {x.name: x.role for x in self.tensors}
+        summed = {y for x in self.statements if x.sums_replicas for y in x.reads}
+        for name in self.given:
+            if roles[name] != "input" or name in summed:
+                able = ", ".join(x for x, role in roles.items() if role == "input" and x not in summed)
+                raise ProblemError(
+                    f"{name} of chain {self.name} cannot be given elsewhere; choose from its inputs {able}"
+                )
+            if not any(name in x.reads for x in self.statements):
+                raise ProblemError(f"{name} of chain {self.name} is never read, so it cannot be given")
 
     @property
     def title(self) -> str:
@@ -332,19 +342,6 @@ class Outline:
         for name in names:
             if name not in known:
                 raise ProblemError(f"chain {self.name} has no tensor {name!r}; {did_you_mean(name, known)}")
-
-    def _check_given(self) -> None:
-        self._check_names(self.given)
-        roles = {x.name: x.role for x in self.tensors}
-        summed = {y for x in self.statements if x.sums_replicas for y in x.reads}
-        for name in self.given:
-            if roles[name] != "input" or name in summed:
-                able = ", ".join(x for x, role in roles.items() if role == "input" and x not in summed)
-                raise ProblemError(
-                    f"{name} of chain {self.name} cannot be given elsewhere; choose from its inputs {able}"
-                )
-            if not any(name in x.reads for x in self.statements):
-                raise ProblemError(f"{name} of chain {self.name} is never read, so it cannot be given")
 
     def to_dict(self) -> dict[str, Any]:
         """Return it as plain values, as a file carries them."""

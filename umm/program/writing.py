@@ -5,8 +5,7 @@ from dataclasses import replace
 from typing import Any
 
 from umm.program.outline import Outline, Shape
-from umm.program.statements import Statement, renamed
-from umm.program.statements.copies import Copy
+from umm.program.statements import Statement, of_kind, renamed
 from umm.program.statements.maps import Map
 from umm.program.statements.multiply import Multiply, products
 
@@ -53,13 +52,8 @@ class Writing:
         self, tokens: int, dtype: str, dropout: float = 0.0, context: int = 0, gated: bool = True,
         routing: tuple[str, int, float] = ("uniform", 0, 0.0), decode: bool = False, cached: str = "",
     ) -> None:  # fmt: skip
-        self.tokens, self.dtype, self.dropout, self.decode, self.cached = (
-            tokens,
-            dtype,
-            dropout,
-            decode,
-            cached,
-        )
+        self.tokens, self.dtype, self.dropout = tokens, dtype, dropout
+        self.decode, self.cached = decode, cached
         self.context, self.gated, self.routing = context, gated, routing
         self.shapes: dict[str, Shape] = {}
         self.places: dict[str, str] = {}
@@ -107,15 +101,9 @@ class Writing:
     def apart(self, x: str, y: str) -> "Writing":
         """Return writing of the same tokens that knows two tensors of this, for :meth:`join`."""
         w = Writing(
-            self.tokens,
-            self.dtype,
-            self.dropout,
-            self.context,
-            self.gated,
-            self.routing,
-            self.decode,
+            self.tokens, self.dtype, self.dropout, self.context, self.gated, self.routing, self.decode,
             self.cached,
-        )
+        )  # fmt: skip
         w.trains = self.trains
         for name in (x, y):
             w.shapes[name], w.places[name] = self.shapes[name], self.places[name]
@@ -157,8 +145,8 @@ class Writing:
     def map(self, out: str, fn: str, *reads: str, **parameters: Any) -> None:
         """Add a map, a pass over memory; of a decoded token, beside one before it that does the same."""
         made = Map(out, fn, reads, parameters)
-        for before in self.statements[-1:] if self.decode else ():
-            if made.is_like(before):
+        for before in of_kind(Map, self.statements[-1:]) if self.decode else ():
+            if (fn, made.parameters) == (before.fn, before.parameters) and before.out not in reads:
                 made = replace(made, beside=before.out)
         self.statements.append(made)
 
@@ -171,10 +159,6 @@ class Writing:
     def bias_grad(self, name: str, dout: str) -> None:
         """Add the gradient by a bias."""
         self.map(self.gradient(name, "output"), "col_sum", dout)
-
-    def copy(self, out: str, x: str) -> None:
-        """Add a copy to another layout."""
-        self.statements.append(Copy(out, x))
 
     def fused_map(self, out: str, fn: str, *reads: str, **parameters: float) -> None:
         """Add a map that goes on in the pass of the map before it, where it reads that one's tensors."""

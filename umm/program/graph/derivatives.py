@@ -75,7 +75,7 @@ def _walk(tree: ast.expr, operand: str, g: str, terms: list[str]) -> None:
             _walk(x, operand, f"{_in(g)} * {above}", terms)
             _walk(y, operand, f"{_in(g)} * {below}", terms)
         case ast.Call(func=ast.Name(id=name), args=[x, *more]) if name in _SLOPES or name in _ROWS:
-            if not _depends(x, operand):
+            if not any(isinstance(z, ast.Name) and z.id == operand for z in ast.walk(x)):
                 return
             u, w = f"({ast.unparse(x)})", [ast.unparse(z) for z in more]
             if name in _SLOPES:
@@ -102,7 +102,3 @@ _OPERATORS: Mapping[type, Callable[[str, str, str], tuple[str, str]]] = {
 def _in(text: str) -> str:
     """Return an expression in brackets if it is a sum or a quotient."""
     return text if text.isalnum() else f"({text})"
-
-
-def _depends(tree: ast.expr, operand: str) -> bool:
-    return any(isinstance(x, ast.Name) and x.id == operand for x in ast.walk(tree))

@@ -89,7 +89,7 @@ def _steps(reads: Sequence[str], out: str, sizes: Mapping[str, int]) -> list[Ste
     """Return the contractions in the order of fewest flop, the product behind the tensors that are left."""
     shapes = [np.broadcast_to(np.float32(0), [sizes[x] for x in term]) for term in reads]
     path, _ = np.einsum_path(
-        ",".join(reads) + "->" + out, *shapes, optimize="optimal" if len(reads) < 7 else "greedy"
+        ",".join(reads) + "->" + out, *shapes, optimize="optimal" if len(reads) < MAX_OPTIMAL else "greedy"
     )
     left = list(enumerate(reads))
     steps: list[Step] = []

@@ -1,7 +1,7 @@
 """Gradients of a chain by rules for its statements: by weights and inputs, given those by results."""
 
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -66,9 +66,20 @@ class _Backward:
             if rule is None:
                 raise ProblemError(f"{statement} has no gradient here; leave out --backward")
             rule(statement)
-        for x in self.forward.tensors:
-            if x.role == "input" and x.name in self.parts:
-                self._as_output(x.name)
+        for name in (x.name for x in self.forward.tensors if x.role == "input" and x.name in self.parts):
+            gradient = self._gradient(name)
+            if gradient is None:
+                continue
+            if self.like[gradient] != name or self.shapes[gradient].role == "input":
+                copied = self._tensor(name)
+                self._map(copied, "cast", gradient)
+                gradient = copied
+            wanted = f"d{name}"
+            if gradient != wanted:  # a part has the name
+                swapped = {gradient: wanted, wanted: gradient}
+                self.statements = [renamed(x, swapped) for x in self.statements]
+                self.shapes |= {y: replace(self.shapes[x], name=y) for x, y in swapped.items()}
+            self.shapes[wanted] = replace(self.shapes[wanted], role="output")
         forward = {x.name for x in self.forward.tensors if x.role != "input"}
         read = {y for x in self.statements for y in x.reads}
         ends = {x.name for x in self.forward.tensors if x.role == "input"} - set(self.forward.weights)
@@ -106,22 +117,6 @@ class _Backward:
         self.added -= set(parts)
         return parts[0] if parts else None
 
-    def _as_output(self, name: str) -> None:
-        gradient = self._gradient(name)
-        if gradient is None:
-            return
-        if self.like[gradient] != name or self.shapes[gradient].role == "input":
-            copied = self._tensor(name)
-            self._map(copied, "cast", gradient)
-            gradient = copied
-        wanted = f"d{name}"
-        if gradient != wanted:  # a part has the name
-            swapped = {gradient: wanted, wanted: gradient}
-            self.statements = [renamed(x, swapped) for x in self.statements]
-            self.shapes |= {y: replace(self.shapes[x], name=y) for x, y in swapped.items()}
-            gradient = wanted
-        self.shapes[gradient] = replace(self.shapes[gradient], role="output")
-
     def _map(self, out: str, fn: str, *reads: str, **parameters: Any) -> None:
         before = self.statements[-1:]
         in_pass = {x for y in before if y.passes for x in (*y.outs, *y.reads)}
@@ -130,9 +125,6 @@ class _Backward:
 
     def _part(self, name: str, tensor: str) -> None:
         self.parts.setdefault(name, []).append(tensor)
-
-    def _wanted(self, name: str) -> bool:
-        return name not in self.fixed
 
     # Rules
 
@@ -147,16 +139,11 @@ class _Backward:
         right = (x.a, gradient) if "b" not in x.trans else (gradient, x.a)
         sides = {gradient: (of_out, shares), x.a: (of_a, share_a), x.b: (of_b, share_b)}
         for name, reads, trans in ((x.b, right, by_b), (x.a, left, by_a)):
-            if not self._wanted(name):
+            if name in self.fixed:
                 continue
             axes, groups = zip(sides[name], *(sides[y] for y in reads), strict=True)
             out = next((y for y in self.parts.get(name, []) if y in self.added), None)
-            how: dict[str, Any] = {
-                **alike,
-                "batch_axes": axes,
-                "groups": groups,
-                "beta": float(out is not None),
-            }
+            how = alike | {"batch_axes": axes, "groups": groups, "beta": float(out is not None)}
             if out is None:
                 out = self._tensor(name)
                 self._part(name, out)
@@ -285,7 +272,7 @@ class _Backward:
 
     def _of(self, name: str, fn: str, *reads: str, **parameters: Any) -> None:
         """Write a part of the gradient by a tensor."""
-        if self._wanted(name):
+        if name not in self.fixed:
             out = self._tensor(name)
             self._map(out, fn, *reads, **parameters)
             self._part(name, out)
@@ -300,23 +287,15 @@ class _Backward:
                 f"{x.out} is computed of too many tensors for a gradient; leave out --backward"
             )
         for letter, name, kind in zip(LETTERS, x.reads, lines, strict=False):
-            text_of = derivative(text, letter, LETTERS[len(x.reads)]) if self._wanted(name) else ""
+            text_of = "" if name in self.fixed else derivative(text, letter, LETTERS[len(x.reads)])
             if not text_of:
                 continue
             if text_of == LETTERS[len(x.reads)] and kind == out_kind:
                 self._part(name, gradient)
                 continue
-            used = [i for i, y in enumerate(LETTERS[: len(lines)]) if _reads(text_of, y)]
-            formula = _renamed(text_of, [LETTERS[i] for i in used])
+            used = [i for i, y in enumerate(LETTERS[: len(lines)]) if re.search(rf"\b{y}\b", text_of)]
+            letters = {LETTERS[i]: y for i, y in zip(used, LETTERS, strict=False)}
+            formula = "".join(letters.get(y, y) for y in re.split(r"\b", text_of))
             reads = [(*x.reads, gradient)[i] for i in used]
             fn = f"{formula}{MARK}{','.join(lines[i] for i in used)}->{kind}"
             self._of(name, fn, *reads)
-
-
-def _reads(text: str, letter: str) -> bool:
-    return re.search(rf"\b{letter}\b", text) is not None
-
-
-def _renamed(text: str, letters: Sequence[str]) -> str:
-    names = dict(zip(letters, LETTERS, strict=False))
-    return re.sub(r"\b[a-i]\b", lambda x: names[x[0]], text)

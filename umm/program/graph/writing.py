@@ -41,7 +41,7 @@ def settled(graph: Graph, outputs: Sequence[Node]) -> tuple[list[Node], dict[Nod
     slices: dict[tuple[Any, ...], Node] = {}
     made: list[Node] = []
 
-    def sliced(x: Node, how: Mapping[str, Any], after: Node) -> Node:
+    def sliced(x: Node, how: Mapping[str, Any]) -> Node:
         """Return a slice of a settled node as a smaller multiply, expression, weight or input."""
         key = (x, how["run"], how["start"], how["step"], how["count"])
         if key in slices:
@@ -57,10 +57,13 @@ def settled(graph: Graph, outputs: Sequence[Node]) -> tuple[list[Node], dict[Nod
             label=f"{x.label or 'H'}.{how['start'] // how['count'] if how['step'] == 1 else how['start']}",
         )  # fmt: skip
         if x.kind == "expr" and run.axis == COLS and not x.width:
-            part.how["tree"] = _sliced_tree(x.how["tree"], lambda y: sliced(y, how, after))
+            part.how["tree"] = _sliced_tree(x.how["tree"], lambda y: sliced(y, how))
             part.reads = leaves_of([part.how["tree"]])
         elif x.kind in HEAVY and run.axis == COLS:
-            weight = sliced(x.reads[1], {**how, "run": _of_weight(run, x)}, after)
+            # The run of the weight's lines that gives this run of the product's columns.
+            transposed = x.kind == "multiply" and "b" in x.how["trans"]
+            lines = run._replace(axis=ROWS if transposed else COLS)
+            weight = sliced(x.reads[1], {**how, "run": lines})
             part.reads = (x.reads[0], weight, *x.reads[2:])
             part.how["beside"] = x
         elif x.kind not in ("weight", "input", "given"):
@@ -74,7 +77,7 @@ def settled(graph: Graph, outputs: Sequence[Node]) -> tuple[list[Node], dict[Nod
 
     for node in graph.nodes:
         if node.kind == "slice":
-            done[node] = sliced(done[node.reads[0]], node.how, node)
+            done[node] = sliced(done[node.reads[0]], node.how)
             continue
         node.reads = tuple(done[x] for x in node.reads)
         if node.kind == "expr":
@@ -97,12 +100,6 @@ def settled(graph: Graph, outputs: Sequence[Node]) -> tuple[list[Node], dict[Nod
         if "apart" in node.how:
             graph.leave_out(f"columns of {node.how['apart']} taken apart")
     return sorted(needed, key=lambda x: x.order), done
-
-
-def _of_weight(run: Atom, x: Node) -> Atom:
-    """Return the run of a weight's lines that gives a run of the product's columns."""
-    transposed = "b" in x.how["trans"]
-    return Atom(ROWS if transposed and x.kind == "multiply" else COLS, run.stride, run.size)
 
 
 def _sliced_tree(tree: Tree, part: Any, every: bool = False) -> Tree:
@@ -162,7 +159,9 @@ def parts(
         given = {x for x in of_block if x in later or x in results}
         outline = _Stretch(f"{name}-layer" if block else name, dtype, written, given, of_block).outline()
         kind = re.sub(r"\.\d+$", "", block)
-        alike = next((i for i, x in enumerate(made) if block and _alike(x, kind, outline)), None)
+        content = kind, outline.tensors, outline.statements
+        others = [(x.block, x.outline.tensors, x.outline.statements) for x in made if block]
+        alike = others.index(content) if content in others else None
         if alike is None:
             made.append(Part(kind, outline))
         else:
@@ -212,11 +211,6 @@ def _latents_first(steps: Sequence[Node]) -> list[Node]:
     return result
 
 
-def _alike(part: Part, block: str, outline: Outline) -> bool:
-    other = part.outline
-    return part.block == block and (other.tensors, other.statements) == (outline.tensors, outline.statements)
-
-
 def _read(node: Node, written: set[Node]) -> list[Node]:
     """Return the nodes in memory that a statement reads, through expressions that are not written."""
     result: dict[Node, None] = {}
@@ -263,7 +257,7 @@ class _Stretch:
         for node in self.nodes:
             for x in _read(node, self.written):
                 self._weight(x, node)
-            self._write(node)
+            getattr(self, f"_{node.kind}")(node)
         if not routed:
             return self.w.outline(self.name, {})
         for name, place in self.w.places.items():
@@ -311,12 +305,12 @@ class _Stretch:
         self.names[x] = self._name(x.label or "W")
         self.w.weight(self.names[x], x.rows, x.cols, place)
 
-    def _out(self, node: Node, label: str, place: str, rows: int = 0, cols: int = 0) -> str:
+    def _out(self, node: Node, label: str, place: str, cols: int = 0) -> str:
         """Add the tensor that a node writes; return its name."""
         name = "Y" if node is self.last else self._name(node.label or label)
         self.names[node] = name
         role = "output" if node in self.given else "work"
-        return self.w.tensor(name, rows or node.rows, cols or node.cols, place, role)
+        return self.w.tensor(name, node.rows, cols or node.cols, place, role)
 
     def _place(self, *nodes: Node) -> str:
         """Return the place of an elementwise function of some nodes."""
@@ -325,9 +319,6 @@ class _Stretch:
             if place in places:
                 return place
         return TOKENS
-
-    def _write(self, node: Node) -> None:
-        getattr(self, f"_{node.kind}")(node)
 
     def _expr(self, node: Node) -> None:
         leaves: list[Leaf] = []
@@ -338,10 +329,8 @@ class _Stretch:
         place = self._place(*(x.node for x in leaves))
         if node is self.last and place == INNER and any(self.names[x.node] == "X" for x in leaves):
             place = TOKENS
-        out_name = self._out(
-            node, label, place if out == "rc" else "statistics", cols=1 if out == "r1" else 0
-        )
-        self.w.fused_map(out_name, fn, *(names[i] for i in order), **parameters)
+        place, cols = ("statistics", 1) if out == "r1" else (place, 0)
+        self.w.fused_map(self._out(node, label, place, cols), fn, *(names[i] for i in order), **parameters)
 
     def _text(self, tree: Tree, leaves: list[Leaf], lines: str) -> str:
         """Return an expression as text, its leaves by letters, those in registers written out."""

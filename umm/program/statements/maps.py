@@ -57,12 +57,6 @@ class Map(Statement):
     def _shape(self, tensors: Tensors) -> tuple[int, int]:
         return function(self.fn).whole([tensors[x].shape for x in (self.out, *self.reads)])
 
-    def is_like(self, other: Statement) -> bool:
-        """Whether it is the function of another map, and does not read its result."""
-        if not isinstance(other, Map) or other.out in self.reads:
-            return False
-        return (self.fn, self.parameters) == (other.fn, other.parameters)
-
     @property
     def chooses_experts(self) -> bool:
         """Whether it is the softmax of a router."""
