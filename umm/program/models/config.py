@@ -167,15 +167,13 @@ def model_of(values: Any, path: str, ignore: Collection[str] = ()) -> Model:
 
 def _layers(keys: Keys, hidden: int, family: Family) -> tuple[Layer, ...]:
     """Return the layers in order."""
-    blocks = keys.get("hybrid_override_pattern", "layers_block_type")
+    names: tuple[str, ...] = ("hybrid_override_pattern", "layers_block_type")
+    blocks = keys.get(*names)
     if blocks is not None:
-        return _blocks(
-            keys, blocks, keys.name_of("hybrid_override_pattern", "layers_block_type"), hidden, family
-        )
-    count = keys.number("num_hidden_layers", "n_layer", "n_layers", "num_layers", default=None, least=1)
-    if count > MAX_LAYERS:
-        name = keys.name_of("num_hidden_layers", "n_layer", "n_layers", "num_layers")
-        raise ProblemError(f"{name} of {keys.path} is {count}; a model has at most {MAX_LAYERS} layers")
+        return _blocks(keys, blocks, keys.name_of(*names), hidden, family)
+    names = ("num_hidden_layers", "n_layer", "n_layers", "num_layers")
+    count = keys.number(*names, default=None, least=1)
+    _check_count(keys.name_of(*names), keys, count)
     by_block = keys.by_layer("block_configs", count)
     mixers = mixers_of(keys, count, hidden, family)
     inputs = keys.number("hidden_size_per_layer_input")
@@ -231,6 +229,11 @@ def _blocks(keys: Keys, blocks: Any, name: str, hidden: int, family: Family) -> 
         "num_attention_heads", "num_key_value_heads", "head_dim", "attention_head_dim", "sliding_window",
     )  # fmt: skip
     return tuple(kinds[x] for x in names)
+
+
+def _check_count(name: str, keys: Keys, count: int) -> None:
+    if count > MAX_LAYERS:
+        raise ProblemError(f"{name} of {keys.path} is {count}; a model has at most {MAX_LAYERS} layers")
 
 
 def _pruned(keys: Keys, block: Any, number: int, usual: Mixer | None, hidden: int, family: Family) -> Layer:
@@ -302,9 +305,8 @@ def _experts(keys: Keys, family: Family) -> Experts | None:
         keys, "num_experts_per_tok", "experts_per_token", "num_experts_per_token", "top_k_experts",
         "moe_topk", "moe_k", "moe_top_k", "num_selected_experts",
     )  # fmt: skip
-    ffn = _number(
-        keys, "moe_intermediate_size", "moe_ffn_hidden_size", "expert_ffn_hidden_size",
-    ) or keys.number("intermediate_size", "ffn_hidden_size")  # fmt: skip
+    ffn = _number(keys, "moe_intermediate_size", "moe_ffn_hidden_size", "expert_ffn_hidden_size")
+    ffn = ffn or keys.number("intermediate_size", "ffn_hidden_size")
     many = _number(
         keys, "n_shared_experts", "num_shared_experts", "moe_num_shared_experts", "num_shared_expert"
     )
@@ -399,8 +401,7 @@ def _prediction(
         "mtp_loss_scaling_factor", "mtp_lambda", "mtp_block_configs", "mtp_layer_types",
     )  # fmt: skip
     blocks = keys.get("mtp_hybrid_override_pattern", "mtp_layers_block_type")
-    if count > MAX_LAYERS:
-        raise ProblemError(f"{name} of {keys.path} is {count}; a model has at most {MAX_LAYERS} layers")
+    _check_count(name, keys, count)
     if count and blocks is not None:
         if not isinstance(blocks, str | list):
             raise ProblemError(

@@ -1,7 +1,7 @@
 """The keys of a config.json: each is read, known to change nothing, named as not modelled, or refused."""
 
 import re
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any
 
 from umm.errors import ProblemError
@@ -155,25 +155,22 @@ class Keys:
 
         ProblemError naming the key, if it is neither.
         """
-        value = self.get(*names)
-        if value is None:
-            return default
-        if not isinstance(value, bool):
-            name = self.name_of(*names)
-            raise ProblemError(f"{name} of {self.path} is {shown(value)}; it must be true or false")
-        return value
+        value: bool | None = self._typed(names, bool, "true or false")
+        return default if value is None else value
 
     def text(self, *names: str, default: str = "") -> str:
         """Return a text; the default if none of the keys has a value.
 
         ProblemError naming the key, if it is none.
         """
+        value: str | None = self._typed(names, str, "a text")
+        return default if value is None else value
+
+    def _typed(self, names: Sequence[str], kind: type, words: str) -> Any:
+        """Return a value of some type; None if none of the keys has a value."""
         value = self.get(*names)
-        if value is None:
-            return default
-        if not isinstance(value, str):
-            name = self.name_of(*names)
-            raise ProblemError(f"{name} of {self.path} is {shown(value)}; it must be a text")
+        if value is not None and not isinstance(value, kind):
+            raise ProblemError(f"{self.name_of(*names)} of {self.path} is {shown(value)}; it must be {words}")
         return value
 
     def by_layer(self, name: str, layers: int, values: Collection[Any] | None = None) -> list[Any] | None:
@@ -206,12 +203,8 @@ class Keys:
 
         ProblemError naming the key, if it is no object.
         """
-        value = self.get(name)
-        if value is None:
-            return None
-        if not isinstance(value, dict):
-            raise ProblemError(f"{name} of {self.path} is {shown(value)}; it must be an object")
-        return Keys(value, f"{name} of {self.path}")
+        value = self._typed((name,), dict, "an object")
+        return None if value is None else Keys(value, f"{name} of {self.path}")
 
     def rest(self, refuse: bool = True) -> Iterator[tuple[str, str]]:
         """Yield the keys that were not read and may change something, each with a remark.

@@ -373,16 +373,9 @@ class Experts:
 
 
 Mixer = (
-    Attention
-    | LatentAttention
-    | LinearAttention
-    | Mamba
-    | Selective
-    | Lightning
-    | ShortConvolution
-    | Beside
+    Attention | LatentAttention | LinearAttention | Mamba | Selective | Lightning | ShortConvolution | Beside
     | Linear
-)
+)  # fmt: skip
 Expansion = Mlp | Experts | Linear
 
 

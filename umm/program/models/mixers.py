@@ -185,15 +185,8 @@ def _by_numbers(linear: Keys, layers: int) -> list[str]:
 def _attention(keys: Keys, hidden: int, family: Family, sliding: bool = False) -> Attention | LatentAttention:
     """Return attention of full layers, or of those with a window where their sizes differ."""
     first = ("swa_num_attention_heads",) if sliding else ()
-    heads = keys.number(
-        *first,
-        "num_attention_heads",
-        "n_head",
-        "n_heads",
-        "num_heads",
-        default=family.heads[0] or None,
-        least=1,
-    )
+    names: tuple[str, ...] = ("num_attention_heads", "n_head", "n_heads", "num_heads")
+    heads = keys.number(*first, *names, default=family.heads[0] or None, least=1)
     bias = keys.flag("attention_bias", "use_bias", "bias", default=family.bias)
     qkv_bias = bias or keys.flag("qkv_bias", "add_qkv_bias", "use_qkv_bias", default=family.qkv_bias)
     out_bias = bias and family.out_bias
@@ -202,30 +195,18 @@ def _attention(keys: Keys, hidden: int, family: Family, sliding: bool = False) -
     if keys.get("kv_lora_rank") is not None:
         head = keys.number("qk_nope_head_dim", default=None, least=1)
         keys.get("qk_head_dim", "head_dim", "num_key_value_heads", "qk_layernorm")  # of the same sizes
-        return LatentAttention(
-            heads,
-            head,
-            keys.number("v_head_dim", default=head, least=1),
-            keys.number("q_lora_rank"),
-            keys.number("kv_lora_rank", least=1),
-            keys.number("qk_rope_head_dim", least=1),
-            bias=bias,
-            gate=gate,
-            indexer=indexer,
-        )
+        value = keys.number("v_head_dim", default=head, least=1)
+        ranks = keys.number("q_lora_rank"), keys.number("kv_lora_rank", least=1)
+        rope_dim = keys.number("qk_rope_head_dim", least=1)
+        return LatentAttention(heads, head, value, *ranks, rope_dim, bias=bias, gate=gate, indexer=indexer)
     shares = keys.flag("attention_k_eq_v") and not sliding
     first = ("swa_num_key_value_heads",) if sliding else ("num_global_key_value_heads",)
     multi_query = keys.flag("multi_query", default=False) and keys.get("num_kv_heads") in (None, heads)
     usual = 1 if multi_query else family.heads[1] or heads
     names = (
-        "num_key_value_heads",
-        "num_kv_heads",
-        "n_head_kv",
-        "multi_query_group_num",
-        "num_query_groups",
-        "kv_n_heads",
-        "num_attention_groups",
-    )
+        "num_key_value_heads", "num_kv_heads", "n_head_kv", "multi_query_group_num", "num_query_groups",
+        "kv_n_heads", "num_attention_groups",
+    )  # fmt: skip
     kv_heads = 1 if multi_query else keys.number(*first, *names, default=usual, least=1)
     keys.get(*names)
     first = ("swa_head_dim",) if sliding else ("global_head_dim",)
@@ -233,11 +214,10 @@ def _attention(keys: Keys, hidden: int, family: Family, sliding: bool = False) -
     head = keys.number(*first, "head_dim", "attention_head_dim", "kv_channels", default=usual, least=1)
     first = ("swa_v_head_dim",) if sliding else ()
     value = keys.number(*first, "v_head_dim", default=head, least=1)
+    norms = 0
     if keys.flag("use_qk_norm", "qk_norm", "qk_layernorm", default=family.qk_norm) and family.norm_has_scale:
         wide = keys.text("qk_norm_type", default="") == "per_layer" or family.wide_norm
         norms = (heads + kv_heads) * head if wide else 2 * head
-    else:
-        norms = 0
     sink = "add_swa_attention_sink_bias" if sliding else "add_full_attention_sink_bias"
     return Attention(
         heads, kv_heads, head, value,
@@ -318,16 +298,9 @@ def mamba_of(keys: Keys, hidden: int = 0) -> Mamba | Selective:
     inner = keys.number("mamba_d_ssm") or int(expand * hidden)
     names = ("mamba_head_dim", "mamba_d_head", *(("head_dim",) if alone else ()))
     head = inner // heads if keys.get(*names) == "auto" else keys.number(*names, default=None, least=1)
-    return Mamba(
-        keys.number("mamba_num_heads", "mamba_n_heads", "num_heads", default=None, least=1),
-        head,
-        keys.number("n_groups", "mamba_n_groups", default=1, least=1),
-        state,
-        conv,
-        bias=bias,
-        conv_bias=conv_bias,
-        norm=keys.flag("mamba_rms_norm", default=True),
-    )
+    heads = keys.number("mamba_num_heads", "mamba_n_heads", "num_heads", default=None, least=1)
+    groups = keys.number("n_groups", "mamba_n_groups", default=1, least=1)
+    return Mamba(heads, head, groups, state, conv, bias, conv_bias, keys.flag("mamba_rms_norm", default=True))
 
 
 def pruned(block: Keys, usual: Attention, hidden: int) -> Mixer | None:

@@ -67,7 +67,11 @@ def weights_priced(model: Model, number: int) -> PricedWeights:
             if stored != types.usual:
                 names.setdefault(stored.name, []).append(part)
         most = max(stores, key=stores.__getitem__, default=types.usual)
-        if dtype := _priced_type(most):
+        # A type of as many bits, or the next that is priced.
+        bits = int(most.name[3:]) if most.name.startswith("int") else 0
+        dtype = "fp8" if most.name.startswith("float8") else "fp4" if most.name in ("nvfp4", "mxfp4") else ""
+        dtype = dtype or ("int4" if 0 < bits <= 4 else "int8" if 0 < bits <= 8 else "")
+        if dtype:
             priced[part] = dtype
         counted += stores.total() * (_BITS.get(dtype, 8.0) if dtype else types.usual.bits)
     if not names:
@@ -82,17 +86,6 @@ def weights_priced(model: Model, number: int) -> PricedWeights:
 
 
 _BITS = {x: 8 * nbytes for x, nbytes in EXPANDED.items()} | {"fp4": 8 * EXPANDED["float4_e2m1"]}
-
-
-def _priced_type(stored: Stored) -> str:
-    """Return the type of a chain's weights for one of a file: of as many bits, or the next that is priced."""
-    if stored.name.startswith("float8"):
-        return "fp8"
-    if stored.name in ("nvfp4", "mxfp4"):
-        return "fp4"
-    if stored.name in {f"int{bits}" for bits in range(1, 5)}:
-        return "int4"
-    return "int8" if stored.name in {f"int{bits}" for bits in range(5, 9)} else ""
 
 
 def usual_chain(model: Model) -> str:
@@ -126,10 +119,9 @@ def kinds_priced(model: Model, layers: int | None = None) -> list[Priced]:
     kinds: dict[tuple[str, tuple[tuple[str, int], ...], bool], Priced] = {}
     chosen = model.layers[:layers]
     for number, layer in enumerate(chosen):
-        chain, sizes = _chain(layer), layer_sizes(model, layer)
-        gated = is_gated(layer)
-        key = chain, tuple(sorted(sizes.items())), gated
-        before = kinds.get(key) or Priced(layer.words, chain, sizes, gated, 0, number)
+        chain, sizes = SPARSE if layer.experts else DENSE, layer_sizes(model, layer)
+        key = chain, tuple(sorted(sizes.items())), is_gated(layer)
+        before = kinds.get(key) or Priced(layer.words, chain, sizes, is_gated(layer), 0, number)
         kinds[key] = before._replace(layers=before.layers + 1)
     if layers is not None and layers > len(model.layers):
         if len(kinds) > 1:
@@ -209,7 +201,14 @@ def layer_sizes(model: Model, layer: Layer, needed: Collection[str] = ()) -> dic
     if complete or "ffn" in needed:
         for part in layer.expansions:
             if isinstance(part, Experts) and (complete or "experts" in needed):
-                sizes |= _expert_sizes(model, layer, part, sum(x.ffn for x in both))
+                # An MLP beside experts counts as shared ones.
+                columns = part.shared_ffn + sum(x.ffn for x in both)
+                shared, rest = divmod(columns, part.ffn)
+                if rest:
+                    why = f"shared experts of {columns} columns are no multiple of {part.ffn}"
+                    _refuse(model, layer, why, "" if both else "shared_expert_intermediate_size")
+                sizes |= {"ffn": part.ffn, "experts": part.experts, "top_k": part.top_k, "shared": shared}
+                sizes |= {"latent": part.latent} if part.latent else {}
             elif isinstance(part, Mlp) and "experts" not in needed and not (complete and both):
                 sizes |= {"ffn": part.ffn} | ({"mlp_bias": 1} if part.bias else {})
             elif complete and part not in both:
@@ -218,31 +217,24 @@ def layer_sizes(model: Model, layer: Layer, needed: Collection[str] = ()) -> dic
 
 
 def _mixer_sizes(model: Model, layer: Layer) -> dict[str, int]:
-    mixer = layer.mixer
-    none = {"heads": 0, "kv_heads": 0}
-    if mixer is None:
-        return none
+    mixer, scan = layer.mixer, tuple[int, ...]()
     match mixer:
         case LinearAttention():
-            sizes = mixer.value_heads, mixer.key_heads, mixer.key, mixer.value, 1, mixer.decay_rank
-            return none | dict(zip(SCAN, sizes, strict=True))
+            scan = mixer.value_heads, mixer.key_heads, mixer.key, mixer.value, 1, mixer.decay_rank
         case Mamba():
-            sizes = mixer.heads, mixer.groups, mixer.state_dim, mixer.head, 0, 0
-            return none | dict(zip(SCAN, sizes, strict=True))
+            scan = mixer.heads, mixer.groups, mixer.state_dim, mixer.head, 0, 0
         case Selective():
-            sizes = mixer.inner, 1, mixer.state_dim, 1, 0, mixer.rank
-            return none | dict(zip(SCAN, sizes, strict=True))
+            scan = mixer.inner, 1, mixer.state_dim, 1, 0, mixer.rank
         case Lightning():  # whose decays are fixed, where Mamba-2 makes one a head of each token
-            sizes = mixer.heads, mixer.heads, mixer.head, mixer.head, 0, 0
-            return none | dict(zip(SCAN, sizes, strict=True))
-        case ShortConvolution():
-            return none | {"taps": mixer.conv}
+            scan = mixer.heads, mixer.heads, mixer.head, mixer.head, 0, 0
         case Beside():
             both = (replace(layer, mixer=x) for x in (mixer.mamba, mixer.attention))
-            scan, attention = (_mixer_sizes(model, x) for x in both)
-            return scan | attention
+            return dict(x for one in both for x in _mixer_sizes(model, one).items())
     if not isinstance(mixer, Attention | LatentAttention):
-        _refuse(model, layer, f"{layer.words} is not simulated")
+        if not (mixer is None or scan or isinstance(mixer, ShortConvolution)):
+            _refuse(model, layer, f"{layer.words} is not simulated")
+        more = {"taps": mixer.conv} if isinstance(mixer, ShortConvolution) else {}
+        return {"heads": 0, "kv_heads": 0, **dict(zip(SCAN, scan, strict=False)), **more}
     more = {"gate": 1} if mixer.gate else {}
     more |= {"value_dim": mixer.value} if mixer.value != mixer.head else {}
     if mixer.indexer:
@@ -261,23 +253,9 @@ def _mixer_sizes(model: Model, layer: Layer) -> dict[str, int]:
     return {"heads": mixer.heads, "kv_heads": mixer.kv_heads, **more}
 
 
-def _expert_sizes(model: Model, layer: Layer, part: Experts, beside: int = 0) -> dict[str, int]:
-    """Return the sizes of experts, with an MLP beside them as shared ones."""
-    shared, rest = divmod(part.shared_ffn + beside, part.ffn)
-    if rest:
-        why = f"shared experts of {part.shared_ffn + beside} columns are no multiple of {part.ffn}"
-        _refuse(model, layer, why, "" if beside else "shared_expert_intermediate_size")
-    sizes = {"ffn": part.ffn, "experts": part.experts, "top_k": part.top_k, "shared": shared}
-    return sizes | ({"latent": part.latent} if part.latent else {})
-
-
 def is_gated(layer: Layer) -> bool:
     """Return whether its MLPs have a gate, three weights instead of two."""
     return all(x.gated for x in layer.expansions if isinstance(x, Mlp | Experts))
-
-
-def _chain(layer: Layer) -> str:
-    return SPARSE if layer.experts else DENSE
 
 
 def _refuse(model: Model, layer: Layer, why: str, key: str = "") -> NoReturn:

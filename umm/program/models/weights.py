@@ -62,20 +62,13 @@ class Rule:
     modules: frozenset[str] = frozenset()  # their names
     patterns: re.Pattern[str] | None = None  # What matches their paths; None if names alone say.
 
-    def matches(self, paths: Iterable[str]) -> bool:
-        """Whether a module has it that goes by some paths."""
-        return any(
-            (self.patterns and self.patterns.match(path)) or (self.modules and self._named(path))
-            for path in paths
-        )
-
-    def _named(self, path: str) -> bool:
-        words = path.split(".")
-        return any(
-            ".".join(words[i:j]) in self.modules
-            for i in range(len(words))
-            for j in range(i + 1, len(words) + 1)
-        )
+    def matches(self, path: str) -> bool:
+        """Whether a module of a path has it: by a pattern, or by a name that is a part of the path."""
+        if self.patterns and self.patterns.match(path):
+            return True
+        words = path.split(".") if self.modules else []
+        ends = range(1, len(words) + 1)
+        return any(".".join(words[i:j]) in self.modules for j in ends for i in range(j))
 
 
 class Quantization:
@@ -107,7 +100,7 @@ class Quantization:
         names = [f"{x}.{rest}" if rest else x for x in _MODULES.get(part, (part,))]
         paths = names if layer is None else [f"layers.{layer}.{x}" for x in names]
         for rule in self.rules:
-            if rule.matches(paths):
+            if any(map(rule.matches, paths)):
                 return rule.stored or self.usual
         if module == "lm_head" or self.default is None:  # a head is quantised where it is named alone
             return self.usual
@@ -181,7 +174,11 @@ def _rules(config: Mapping[str, Any]) -> tuple[list[Rule], Stored | None]:
             weights = group.get("weights") if isinstance(group, dict) else None
             if not isinstance(weights, dict):
                 raise ProblemError(f"config_groups has {shown(group)}, without weights")
-            stored = _of_group(weights)
+            bits, group_size = weights.get("num_bits"), weights.get("group_size")
+            if type(bits) is not int or not 1 <= bits <= 16:
+                raise ProblemError(f"num_bits of weights is {shown(bits)}; it must be 1 to 16")
+            size = 128 if weights.get("strategy") == "block" else group_size
+            stored = _stored(bits, str(weights.get("type") or "int"), size if type(size) is int else 0)
             targets = _names(group, "targets")
             if not targets or "Linear" in targets:
                 default = stored
@@ -210,15 +207,6 @@ def _of_method(config: Mapping[str, Any], method: Any) -> Stored | None:
         case "bitsandbytes":
             return _stored(4, "int", 64) if config.get("load_in_4bit") else _stored(8, "int", 0)
     return None
-
-
-def _of_group(weights: Mapping[str, Any]) -> Stored:
-    bits, kind, group = weights.get("num_bits"), str(weights.get("type") or "int"), weights.get("group_size")
-    if type(bits) is not int or not 1 <= bits <= 16:
-        raise ProblemError(f"num_bits of weights is {shown(bits)}; it must be 1 to 16")
-    if weights.get("strategy") == "block":
-        group = 128
-    return _stored(bits, kind, group if type(group) is int else 0)
 
 
 def _names(config: Mapping[str, Any], key: str) -> list[str]:
