@@ -7,13 +7,13 @@ import pytest
 from command import good, record, umm
 from machine_text import GOOD, LINK, SWITCH, write
 from node_texts import HGX_A100_4, LEGEND, PCIE, dgx, hwloc
-from pydantic import BaseModel
 
 from umm.cost import decode_seconds
 from umm.errors import MachineError
 from umm.machines import machine, user_folder
 from umm.machines.build import build
 from umm.machines.content import Devices, kinds
+from umm.machines.declaring import Table, fields_of
 from umm.machines.drafts.imports import imported, read
 from umm.machines.drafts.scaffold import NOTES, text
 from umm.machines.files import mistakes, named_file, shipped_folder
@@ -76,8 +76,8 @@ owner = "node"
 
 
 def test_every_key_of_a_file_that_is_not_plain_has_a_comment():
-    def keys(model: type[BaseModel]) -> set[str]:
-        return {info.alias or name for name, info in model.model_fields.items()}
+    def keys(model: type[Table]) -> set[str]:
+        return {info.alias or name for name, info in fields_of(model).items()}
 
     missing = [key for key in keys(Devices) if f"devices.{key}" not in NOTES]
     missing += [key for kind in kinds() for key in keys(kind) if f"fabric.{key}" not in NOTES]

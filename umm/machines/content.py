@@ -4,7 +4,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, Union
 
 from umm.machines.cluster import ClusterFabric, Network, flat_kinds
 from umm.machines.curves import KINDS, Efficiency
-from umm.machines.declaring import Field, field_validator, model_validator
+from umm.machines.declaring import BeforeValidator, Field, model_validator
 from umm.machines.decode import Decode
 from umm.machines.engines import Chosen, Engine, VersionedLibrary
 from umm.machines.exchange import Exchange
@@ -242,6 +242,12 @@ else:
     AnyFabric = Annotated[Union[kinds()], Field(discriminator="kind")]  # noqa: UP007, kinds are found, not known
 
 
+def _number(value: Any) -> Any:
+    if isinstance(value, bool):  # which equals 1
+        raise ValueError(f"input should be 1, not {value}")
+    return value
+
+
 class MachineFile(Table):
     """A complete machine file; ``network`` would join several nodes of a one-node machine.
 
@@ -250,7 +256,7 @@ class MachineFile(Table):
     :mod:`umm.machines.engines`.
     """
 
-    schema_version: Literal[1] = noted(
+    schema_version: Annotated[Literal[1], BeforeValidator(_number)] = noted(
         "umm machine check FILE lists all that is missing or wrong; docs/guides/your-machine.md",
         alias="schema",
     )
@@ -269,10 +275,3 @@ class MachineFile(Table):
     engine: Chosen | None = None
     engines: dict[Name, Engine] = Field(default_factory=dict)
     libraries: dict[Name, VersionedLibrary] = Field(default_factory=dict)
-
-    @field_validator("schema_version", mode="before")
-    @classmethod
-    def _is_a_number(cls, value: Any) -> Any:
-        if isinstance(value, bool):  # which equals 1
-            raise ValueError(f"input should be 1, not {value}")
-        return value

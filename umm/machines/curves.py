@@ -8,7 +8,7 @@ import numpy as np
 import numpy.typing as npt
 
 from umm.arrays import Floats
-from umm.machines.declaring import Field, field_validator, model_validator
+from umm.machines.declaring import BeforeValidator, Field, model_validator
 from umm.machines.kernels import KernelNumbers, Kernels
 from umm.machines.quantities import (
     MAX_COUNT,
@@ -17,7 +17,6 @@ from umm.machines.quantities import (
     Positive,
     ShareOfPeak,
     Sourced,
-    increasing,
     noted,
 )
 
@@ -143,6 +142,10 @@ class EfficiencyTable:
         return np.asarray((1 - wm) * low + wm * high)
 
 
+def _for_all(value: Any) -> Any:
+    return [[[value]]] if isinstance(value, int | float) else value
+
+
 class Efficiency(Sourced):
     """The share of a dtype's peak on a grid of GEMM shapes, value[m][n][k]; or one number for all shapes."""
 
@@ -150,17 +153,10 @@ class Efficiency(Sourced):
     m: Points = Field(default_factory=lambda: [1])
     n: Points = Field(default_factory=lambda: [1])
     k: Points = Field(default_factory=lambda: [1])
-    value: list[list[list[ShareOfPeak]]]
+    value: Annotated[list[list[list[ShareOfPeak]]], BeforeValidator(_for_all)]
     range: Annotated[list[ShareOfPeak] | None, Field(min_length=2, max_length=2)] = None
     tiles: Tiles | None = noted("what a GEMM kernel makes of a shape: SMs at once, their tile of C", None)
     kernels: KernelNumbers | None = noted("numbers of this type's kernels that are not the device's", None)
-
-    @field_validator("value", mode="before")
-    @classmethod
-    def _one_for_all(cls, value: Any) -> Any:
-        return [[[value]]] if isinstance(value, int | float) else value
-
-    _axes = field_validator("m", "n", "k")(increasing)
 
     @model_validator(mode="after")
     def _value_fits(self) -> "Efficiency":

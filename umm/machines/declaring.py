@@ -1,97 +1,93 @@
-"""Declare the tables of a machine file as pydantic's models; pydantic is imported once a file is read.
+"""Declare the tables of a machine file for pydantic, which is imported once a file is read.
 
-A class that extends :class:`BaseModel` here has its fields, rules and methods, and costs no more than that.
-The model of the same declaration is made where content is validated; what comes back has the class declared.
+A class that extends :class:`Table` has its fields, rules and methods, and costs no more than that. pydantic
+asks it for its schema where content is validated, and makes objects of it.
 """
 
 import copy
 import json
-from collections.abc import Callable
-from functools import cache
+from collections.abc import Callable, Iterator
+from functools import cache, partial
 from inspect import get_annotations
-from types import UnionType
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, Self, Union, cast, get_args, get_origin
+from typing import TYPE_CHECKING, Any, Self, get_type_hints
 
 
 class Later:
-    """A call of one of pydantic's functions, made once a model is."""
+    """One of pydantic's annotations, made once it is needed: limits of a field, its default, its meaning."""
+
+    __is_annotated_types_grouped_metadata__ = True  # pydantic iterates over such a one
 
     def __init__(self, name: str, *args: Any, **settings: Any) -> None:
         self.name, self.args, self.settings = name, args, settings
-        self.function: Callable[..., Any] | None = None
+        self.alias, self.description = settings.get("alias"), settings.get("description")
 
-    def __call__(self, function: Callable[..., Any]) -> "Later":
-        """Return the call, as a decorator of a rule."""
-        self.function = function
-        return self
-
-    def made(self) -> Any:
-        """Return the result of the function."""
+    def __iter__(self) -> Iterator[Any]:
         import pydantic
 
-        result = getattr(pydantic, self.name)(*self.args, **self.settings)
-        return result if self.function is None else result(self.function)
+        yield getattr(pydantic, self.name)(*self.args, **self.settings)
 
     @property
     def default(self) -> Any:
-        """The default value of a field."""
+        """The default value of a field, ``...`` if it has none."""
         factory = self.settings.get("default_factory")
-        return factory() if factory else self.args[0] if self.args else self.settings.get("default")
+        return factory() if factory else self.args[0] if self.args else self.settings.get("default", ...)
 
 
 if TYPE_CHECKING:
-    from pydantic import BaseModel as BaseModel
+    from pydantic import AfterValidator as AfterValidator
+    from pydantic import BaseModel
     from pydantic import BeforeValidator as BeforeValidator
     from pydantic import Field as Field
-    from pydantic import field_validator as field_validator
     from pydantic import model_validator as model_validator
+
+    class Table(BaseModel):
+        """What the one below is to a checker of types."""
+
 else:
+    Field, AfterValidator, BeforeValidator = (
+        partial(Later, name) for name in ("Field", "AfterValidator", "BeforeValidator")
+    )
 
-    def Field(*args: Any, **settings: Any) -> Later:  # noqa: N802, pydantic's name
-        """Return the limits, the default or the meaning of a field."""
-        return Later("Field", *args, **settings)
+    def model_validator(*, mode: str) -> Callable[[Any], Any]:
+        """Return a decorator of a rule of a table whose values are right one by one."""
 
-    def BeforeValidator(function: Callable[..., Any]) -> Later:  # noqa: N802, pydantic's name
-        """Return a function of a value as it is written."""
-        return Later("BeforeValidator", function)
+        def mark(function: Any) -> Any:
+            function.is_rule = mode == "after"
+            return function
 
-    def field_validator(*names: str, **settings: Any) -> Later:
-        """Return a decorator of a rule of some fields."""
-        return Later("field_validator", *names, **settings)
+        return mark
 
-    def model_validator(**settings: Any) -> Later:
-        """Return a decorator of a rule of a table."""
-        return Later("model_validator", **settings)
+    class Table:
+        """A table of the file: unknown keys are errors, and no value is taken for one of another type."""
 
-    class _Tables(type):
-        @property
-        def model_fields(cls) -> Any:
-            return model_of(cls).model_fields
-
-        def __call__(cls, **values: Any) -> Any:
-            return _declared(model_of(cls)(**_modelled(values)))
-
-    class BaseModel(metaclass=_Tables):
-        """A table whose values were checked."""
+        def __init__(self, **values: Any) -> None:
+            _adapter(type(self)).validator.validate_python(values, self_instance=self)
 
         @classmethod
         def model_validate(cls, content: Any) -> Self:
             """Return the table that content is."""
-            return _declared(model_of(cls).model_validate(content))
+            return _adapter(cls).validate_python(content)
 
         @classmethod
         def model_construct(cls, **values: Any) -> Self:
             """Return a table of values that need no check."""
             made = object.__new__(cls)
-            for name in _names(cls):
-                usual = getattr(cls, name, None)
-                usual = usual.default if isinstance(usual, Later) else copy.copy(usual)
-                made.__dict__[name] = values.get(name, usual)
+            for name, field in fields_of(cls).items():
+                made.__dict__[name] = values.get(name, copy.copy(field.default))
             return made
 
         @classmethod
         def __get_pydantic_core_schema__(cls, _: Any, handler: Any) -> Any:
-            return handler.generate_schema(model_of(cls))  # of a field whose type is the name of a table
+            return _schema(cls, handler)
+
+        # pydantic sets three attributes of an object beside its values: only one of them says anything.
+        __pydantic_extra__ = __pydantic_private__ = __pydantic_fields_set__ = property(None, lambda *_: None)
+
+        @property
+        def model_fields_set(self) -> set[str]:
+            """The fields that are not their defaults."""
+            fields = fields_of(type(self))
+            return {name for name, x in vars(self).items() if x != fields[name].default}
 
         def model_copy(self, *, update: dict[str, Any]) -> Self:
             """Return the same with other values of some fields."""
@@ -101,102 +97,67 @@ else:
 
         def model_dump(self) -> dict[str, Any]:
             """Return it as plain values."""
-            return {name: _dumped(getattr(self, name)) for name in _names(type(self))}
+            return json.loads(self.model_dump_json())
 
         def model_dump_json(self) -> str:
             """Return it as JSON."""
-            return json.dumps(self.model_dump(), ensure_ascii=False, separators=(",", ":"))
-
-        def _values(self) -> list[Any]:
-            return [getattr(self, name) for name in _names(type(self))]
+            return json.dumps(self, default=vars, ensure_ascii=False, separators=(",", ":"))
 
         def __eq__(self, other: object) -> bool:
-            return type(self) is type(other) and self._values() == other._values()
+            return type(self) is type(other) and vars(self) == vars(other)
 
         def __hash__(self) -> int:
-            return hash((type(self), *self._values()))
-
-        def __repr__(self) -> str:
-            pairs = zip(_names(type(self)), self._values(), strict=True)
-            return f"{type(self).__name__}({', '.join(f'{name}={value!r}' for name, value in pairs)})"
-
-
-_DECLARED: dict[type, type[BaseModel]] = {}
-"""The class that a model was made of."""
+            return hash((type(self), *vars(self).values()))
 
 
 @cache
-def model_of(table: type[BaseModel]) -> Any:
-    """Return pydantic's model of a table that is declared here."""
-    if table is BaseModel:
-        import pydantic
-
-        return pydantic.BaseModel
-    values = {
-        name: value.made() if isinstance(value, Later) else value
-        for name, value in vars(table).items()
-        if name not in ("__dict__", "__weakref__") and not name.startswith("__annot")
-    }
-    values["__annotations__"] = {name: _real(hint) for name, hint in get_annotations(table).items()}
-    bases = tuple(model_of(cast(type[BaseModel], base)) for base in table.__bases__)
-    model = type(bases[0])(table.__name__, bases, values)
-    _DECLARED[model] = table
-    return model
-
-
-def _real(hint: Any) -> Any:
-    """Return a type hint with models in place of tables, and pydantic's objects."""
-    if isinstance(hint, Later):
-        return hint.made()
-    if isinstance(hint, type) and issubclass(hint, BaseModel):
-        return model_of(hint)
-    origin = cast(Any, get_origin(hint))
-    args = get_args(hint)
-    if hasattr(hint, "__metadata__"):  # of Annotated
-        return Annotated[tuple(map(_real, args))]
-    if not args or origin in (Literal, ClassVar):
-        return hint
-    made = tuple(map(_real, args))
-    return Union[made] if origin in (Union, UnionType) else origin[made]  # noqa: UP007, of a tuple
-
-
-def _declared(value: Any) -> Any:
-    """Return a value with tables in place of models."""
-    table = _DECLARED.get(type(value))
-    if table is not None:
-        made = object.__new__(table)
-        made.__dict__.update({name: _declared(x) for name, x in vars(value).items()})
-        return made
-    if isinstance(value, list | tuple):
-        return type(value)(map(_declared, value))
-    return {key: _declared(x) for key, x in value.items()} if isinstance(value, dict) else value
-
-
-def _modelled(value: Any) -> Any:
-    """Return a value with models in place of tables, whose values were checked."""
-    if isinstance(value, BaseModel):
-        return model_of(type(value)).model_construct(**_modelled(vars(value)))
-    if isinstance(value, list | tuple):
-        return type(value)(map(_modelled, value))
-    return {key: _modelled(x) for key, x in value.items()} if isinstance(value, dict) else value
-
-
-def _dumped(value: Any) -> Any:
-    """Return a value with plain ones in place of tables."""
-    if isinstance(value, BaseModel):
-        return value.model_dump()
-    if isinstance(value, list | tuple):
-        return type(value)(map(_dumped, value))
-    return {key: _dumped(x) for key, x in value.items()} if isinstance(value, dict) else value
+def fields_of(table: type[Table]) -> dict[str, Later]:
+    """Return the fields of a table by name, those of its bases first."""
+    hints = {name: x for base in reversed(table.__mro__) for name, x in get_annotations(base).items()}
+    values = {name: getattr(table, name, ...) for name, x in hints.items() if "ClassVar" not in str(x)}
+    return {name: x if isinstance(x, Later) else Later("Field", x) for name, x in values.items()}
 
 
 @cache
-def _names(table: type[BaseModel]) -> tuple[str, ...]:
-    """Return the fields of a table, those of its bases first."""
-    names = {
-        name: None
-        for base in reversed(table.__mro__)
-        for name, hint in get_annotations(base).items()
-        if not (str(hint).startswith("typing.ClassVar") or name.startswith("model_"))
-    }
-    return tuple(names)
+def hints_of(table: type[Table]) -> dict[str, Any]:
+    """Return the types of a table's fields by name, with their limits."""
+    return get_type_hints(table, include_extras=True)
+
+
+_made: set[type] = set()
+"""The tables whose schema the one that is being made has already."""
+
+
+@cache
+def _adapter(table: type[Table]) -> Any:
+    """Return pydantic's validator of a table."""
+    from pydantic import TypeAdapter
+
+    _made.clear()
+    return TypeAdapter(table)
+
+
+def _schema(table: type[Table], handler: Any) -> Any:
+    """Return the schema of a table: its fields, then its rules."""
+    from pydantic_core import core_schema
+
+    ref = f"{table.__module__}.{table.__qualname__}:{id(table)}"
+    if table in _made:
+        return core_schema.definition_reference_schema(ref)
+    _made.add(table)
+    fields = {}
+    for name, field in fields_of(table).items():
+        schema = handler.generate_schema(hints_of(table)[name])
+        if field.default is not ...:
+            schema = core_schema.with_default_schema(schema, default=field.default)
+        fields[name] = core_schema.model_field(schema, validation_alias=field.alias)
+    schema = core_schema.model_schema(
+        table,
+        core_schema.model_fields_schema(fields, model_name=table.__name__),
+        config={"extra_fields_behavior": "forbid", "strict": True, "allow_inf_nan": False},
+    )
+    rules = {name: x for base in reversed(table.__mro__) for name, x in vars(base).items()}
+    for rule in rules.values():
+        if getattr(rule, "is_rule", False):
+            schema = core_schema.no_info_after_validator_function(rule, schema)
+    return {**schema, "ref": ref}

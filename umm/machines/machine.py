@@ -15,7 +15,7 @@ from umm.arrays import Floats, Ints
 from umm.dtypes import BLOCK, COMPLEX, expanded, factors, has_blocks, rated, weight_bytes
 from umm.errors import MachineError
 from umm.machines.curves import EfficiencyTable, Means, MessageSizes, Passes, effective_bytes
-from umm.machines.declaring import BaseModel
+from umm.machines.declaring import Table
 from umm.machines.decode import Decode
 from umm.machines.exchange import Exchange
 from umm.machines.experts import Experts
@@ -444,7 +444,7 @@ def _plain(value: Any, add: Callable[[bytes], None]) -> None:
         add(np.ascontiguousarray(value).tobytes())
     elif isinstance(value, Fabric):
         add(f"{type(value).__name__} {value.shape} {value.near} {len(value.names)}".encode())
-    elif isinstance(value, BaseModel):
+    elif isinstance(value, Table):
         add(value.model_dump_json().encode())
     elif isinstance(value, Mapping):
         for key, item in value.items():

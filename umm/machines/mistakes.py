@@ -5,13 +5,13 @@ import difflib
 from collections.abc import Mapping, Sequence
 from typing import Any, get_args
 
-from pydantic import BaseModel, ValidationError
+from pydantic import ValidationError
 
 from umm.dtypes import DTYPES
 from umm.errors import MachineError, did_you_mean
 from umm.files import shown
 from umm.machines.content import MachineFile, kinds
-from umm.machines.declaring import model_of
+from umm.machines.declaring import fields_of, hints_of
 from umm.machines.fabric import Ends
 from umm.machines.kind import Kind
 from umm.machines.quantities import Number, Table
@@ -89,7 +89,7 @@ def _line(mistake: Any) -> str:
             return f'{".".join(parts[:-1])} has no source; say where the number comes from: source = "…"'
         case "missing":
             return f"{key} is missing"
-        case "model_type" if issubclass(_model(mistake["loc"]), model_of(Number)):
+        case "model_type" if issubclass(_model(mistake["loc"]), Number):
             return f'{key} has no source; write it like {{ value = …, source = "…" }}'
         case "union_tag_invalid" | "union_tag_not_found":
             names = ", ".join(name for kind in kinds() for name in _names(kind))
@@ -154,13 +154,13 @@ def _number(loc: tuple[int | str, ...]) -> tuple[int | str, ...] | None:
     """Return where the number of a location is, in a table by its name; None if nowhere."""
     for n in range(1, len(loc) + 1):
         model = _model(loc[:n])
-        if issubclass(model, model_of(Number)):
-            by_name = len(loc) > n and loc[n] not in model.model_fields
+        if issubclass(model, Number):
+            by_name = len(loc) > n and loc[n] not in fields_of(model)
             return loc[: n + by_name]
     return None
 
 
-def _right(number: type[BaseModel], given: Any) -> dict[str, Any]:
+def _right(number: type[Table], given: Any) -> dict[str, Any]:
     """Return a number of a kind with nothing wrong: the value that is given, if it is a right one."""
     stated = given.get("value") if isinstance(given, Mapping) else given
     for value in (stated, *RIGHT):
@@ -172,47 +172,43 @@ def _right(number: type[BaseModel], given: Any) -> dict[str, Any]:
     raise AssertionError(f"no value of {number.__name__} is known")
 
 
-def _model(loc: tuple[int | str, ...]) -> type[BaseModel]:
+def _model(loc: tuple[int | str, ...]) -> type[Table]:
     """Return the innermost model a location lies in (for a model's own error, that model)."""
     return _walk(loc, last=True)[0]
 
 
-def _walk(loc: tuple[int | str, ...], last: bool = False) -> tuple[type[BaseModel], list[str]]:
+def _walk(loc: tuple[int | str, ...], last: bool = False) -> tuple[type[Table], list[str]]:
     """Return the table a location's last key belongs to, and the keys as the file writes them.
 
     pydantic puts the tag of the chosen fabric into the location; the file has no such key.
     """
-    table: type[BaseModel] = model_of(MachineFile)
+    table: type[Table] = MachineFile
     parts: list[str] = []
     for position, part in enumerate(loc):
         if isinstance(part, int):
             parts[-1] += f"[{part}]"
             continue
-        fields = {info.alias or name: info for name, info in table.model_fields.items()}
         if parts == ["fabric"] and position == 1:
-            table = next(model_of(kind) for kind in kinds() if part in _names(kind))
+            table = next(kind for kind in kinds() if part in _names(kind))
             continue
         parts.append(part)
-        if part in fields and (last or position < len(loc) - 1):
-            table = _inner(fields[part].annotation) or table
+        name = next((name for name, info in fields_of(table).items() if (info.alias or name) == part), None)
+        if name is not None and (last or position < len(loc) - 1):
+            table = _inner(hints_of(table)[name]) or table
     return table, parts
 
 
-def _inner(annotation: Any) -> type[BaseModel] | None:
-    """Return the model inside an optional, a list or a dict."""
-    if isinstance(annotation, type) and issubclass(annotation, BaseModel | Table):
-        return annotation if issubclass(annotation, BaseModel) else model_of(annotation)
-    for inner in get_args(annotation):
-        model = _inner(inner)
-        if model is not None:
-            return model
-    return None
+def _inner(annotation: Any) -> type[Table] | None:
+    """Return the table inside an optional, a list or a dict."""
+    if isinstance(annotation, type) and issubclass(annotation, Table):
+        return annotation
+    return next((table for x in get_args(annotation) if (table := _inner(x))), None)
 
 
-def _keys(table: type[BaseModel]) -> list[str]:
-    return [info.alias or name for name, info in table.model_fields.items()]
+def _keys(table: type[Table]) -> list[str]:
+    return [info.alias or name for name, info in fields_of(table).items()]
 
 
 def _names(kind: type[Kind]) -> tuple[str, ...]:
     """Return the names by which a file may write this kind of fabric."""
-    return get_args(kind.model_fields["kind"].annotation)
+    return get_args(hints_of(kind)["kind"])

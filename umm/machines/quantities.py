@@ -1,13 +1,14 @@
 """Numbers of a machine file: quantities with unit, range and source, and where each is declared."""
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import MISSING, field, fields
 from functools import lru_cache
 from itertools import pairwise
 from typing import Annotated, Any, ClassVar, Literal, NamedTuple, Self
 
 from umm.files import shown
-from umm.machines.declaring import BaseModel, BeforeValidator, Field, field_validator, model_validator
+from umm.machines.declaring import AfterValidator, BeforeValidator, Field, model_validator
+from umm.machines.declaring import Table as Table
 from umm.numbers import real_in, whole_in
 from umm.units import parse_bandwidth, parse_bytes, parse_rate, parse_seconds
 
@@ -28,18 +29,6 @@ Source = Annotated[str, Field(min_length=1)]
 Name = Annotated[str, Field(min_length=1, max_length=80)]
 Uncertainty = Annotated[float | None, Field(ge=0, le=1)]  # a share of the value, either way
 Ends = Annotated[list[Any] | None, Field(min_length=2, max_length=2)]
-
-
-class Table(BaseModel):
-    """A table of the file: unknown keys are errors, and no value is taken for one of another type."""
-
-    model_config: ClassVar[Any] = {
-        "extra": "forbid",
-        "frozen": True,
-        "strict": True,
-        "allow_inf_nan": False,
-        "defer_build": True,
-    }
 
 
 class Sourced(Table):
@@ -63,10 +52,7 @@ class Number(Sourced):
     per: str = ""
     range: Ends = None
 
-    @staticmethod
-    def amount(value: Any) -> Any:
-        """Return a value as it is written as something that can be compared."""
-        return value
+    amount: ClassVar[Callable[..., Any]] = staticmethod(lambda value: value)  # a value in the program's unit
 
     @model_validator(mode="after")
     def _value_is_in_range(self) -> Self:
@@ -99,21 +85,12 @@ class Quantity(Number):
     least: ClassVar[float] = 1.0
     most: ClassVar[float] = 1e30  # the largest
 
-    @staticmethod
-    def parse(text: str) -> float:
-        """Return the number in the program's unit."""
-        raise NotImplementedError
+    def __init_subclass__(cls) -> None:
+        def check(text: str) -> str:
+            cls.checked(text)
+            return text
 
-    @classmethod
-    def amount(cls, value: str) -> float:
-        """Return a value as it is written in the program's unit."""
-        return cls.parse(value)
-
-    @field_validator("value")
-    @classmethod
-    def _is_a_quantity(cls, text: str) -> str:
-        cls.checked(text)
-        return text
+        cls.__annotations__["value"] = Annotated[str, AfterValidator(check)]
 
     @classmethod
     def checked(cls, text: Any) -> float:
@@ -123,7 +100,7 @@ class Quantity(Number):
         """
         if not isinstance(text, str):
             raise ValueError(f"input should be a valid string, not {shown(text)}")
-        number = cls.parse(text)
+        number: float = cls.amount(text)
         if number < 0 or (number == 0 and cls.least):
             raise ValueError(f"{shown(text)} is not {'more than' if cls.least else 'at least'} zero")
         if not cls.least <= number <= cls.most:
@@ -133,38 +110,32 @@ class Quantity(Number):
     @property
     def number(self) -> float:
         """The value in bytes, seconds, bytes/s or flop/s."""
-        return type(self).parse(self.value)
+        return float(self.amount(self.value))
 
 
 class Bandwidth(Quantity):
     """Bytes/s, one direction."""
 
-    @staticmethod
-    def parse(text: str) -> float:
-        """Return the number in the program's unit."""
-        return parse_bandwidth(text)
+    amount = staticmethod(parse_bandwidth)
+
+
+def _bytes(text: str) -> float:
+    if whole_in(text.strip()) is not None:
+        raise ValueError(f"{shown(text)} has no unit; write it like 16 GiB, or {text.strip()} B")
+    return parse_bytes(text)
 
 
 class Size(Quantity):
     """Bytes."""
 
     most: ClassVar[float] = 2.0**60
-
-    @staticmethod
-    def parse(text: str) -> float:
-        """Return the number in the program's unit."""
-        if whole_in(text.strip()) is not None:
-            raise ValueError(f"{shown(text)} has no unit; write it like 16 GiB, or {text.strip()} B")
-        return parse_bytes(text)
+    amount = staticmethod(_bytes)
 
 
 class Rate(Quantity):
     """flop/s."""
 
-    @staticmethod
-    def parse(text: str) -> float:
-        """Return the number in the program's unit."""
-        return parse_rate(text)
+    amount = staticmethod(parse_rate)
 
 
 class Seconds(Quantity):
@@ -173,22 +144,20 @@ class Seconds(Quantity):
     least: ClassVar[float] = 0.0
     most: ClassVar[float] = 1e6
 
-    @staticmethod
-    def parse(text: str) -> float:
-        """Return the number in the program's unit."""
-        return parse_seconds(text)
+    amount = staticmethod(parse_seconds)
+
+
+def _watts(text: str) -> float:
+    watts = real_in(text.removesuffix("W").strip())
+    if watts is None:
+        raise ValueError(f"{shown(text)} is no power; write it like 700 W")
+    return watts
 
 
 class Power(Quantity):
     """Watts."""
 
-    @staticmethod
-    def parse(text: str) -> float:
-        """Return the number in the program's unit."""
-        watts = real_in(text.removesuffix("W").strip())
-        if watts is None:
-            raise ValueError(f"{shown(text)} is no power; write it like 700 W")
-        return watts
+    amount = staticmethod(_watts)
 
 
 class Factor(Number):
@@ -235,7 +204,7 @@ def increasing(points: list[int]) -> list[int]:
     return points
 
 
-Points = Annotated[list[Annotated[int, Field(ge=1)]], Field(min_length=1)]
+Points = Annotated[list[Annotated[int, Field(ge=1)]], Field(min_length=1), AfterValidator(increasing)]
 Positive = Annotated[int, Field(ge=1, le=MAX_COUNT)]
 ShareOfPeak = Annotated[float, Field(gt=0, le=1.1)]
 """Above 1 where a device's clock goes above the one that its peak is stated at."""

@@ -9,6 +9,7 @@ from dataclasses import replace
 from typing import Any, NamedTuple
 
 from umm.errors import InputError, MachineError, did_you_mean
+from umm.machines.declaring import fields_of
 from umm.machines.engines import CHOICES, SERVING, with_engine
 from umm.machines.kernels import Kernels
 from umm.machines.machine import Machine
@@ -279,7 +280,7 @@ def _set(content: dict[str, Any], number: Numbered, text: str, known: Mapping[st
         return
     old = dict(node[number.path[-1]])
     value = _read(number, text) if factor is None else _times(number, factor)
-    replaced = {"value", "range", *Sourced.model_fields, *(() if isinstance(value, list) else "mnk")}
+    replaced = {"value", "range", *fields_of(Sourced), *(() if isinstance(value, list) else "mnk")}
     node[number.path[-1]] = {name: x for name, x in old.items() if name not in replaced} | {
         "value": value,
         **known,

@@ -12,14 +12,15 @@ from umm.errors import MachineError
 from umm.machines.cluster import joined
 from umm.machines.content import Devices, MachineFile, kinds
 from umm.machines.curves import Efficiency
-from umm.machines.declaring import BaseModel
+from umm.machines.declaring import Table as FileTable
+from umm.machines.declaring import fields_of
 from umm.machines.engines import SERVING
 from umm.machines.load import LoadTable
 from umm.machines.machine import Machine
 from umm.machines.numbers import Fact
 from umm.machines.settings import set_numbers, with_memory
 
-_TABLES: tuple[tuple[str, type[BaseModel]], ...] = (
+_TABLES: tuple[tuple[str, type[FileTable]], ...] = (
     ("", MachineFile),
     ("devices.", Devices),
     ("devices.efficiency.", Efficiency),
@@ -29,7 +30,7 @@ _TABLES: tuple[tuple[str, type[BaseModel]], ...] = (
 NOTES = {
     f"{where}{info.alias or key}": info.description
     for where, table in _TABLES
-    for key, info in table.model_fields.items()
+    for key, info in fields_of(table).items()
     if info.description
 }
 """Comments above keys; parts of a list or a table share their table's."""
