@@ -11,8 +11,8 @@ from umm_hw.mpi.job.activity import ACTIVITY, Doing
 from umm_hw.waits import RankOrder
 
 FIRST_PAUSE, LONGEST_PAUSE = 20e-6, 200e-6  # seconds between two looks at the flags
-# Share of its time that a long wait may last too long. A look takes 25 us of a core that another lane may multiply
-# on: one every 200 us slowed the multiplies of a pipeline's stages by 13 %.
+# Share of its time that a long wait may last too long. A look takes 25 us of a core that another lane may
+# multiply on: one every 200 us slowed the multiplies of a pipeline's stages by 13 %.
 SLACK = 0.02
 LOOK_UP = 0.2  # seconds after which a waiting lane looks whether another has failed
 
