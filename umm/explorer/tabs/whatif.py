@@ -20,7 +20,7 @@ from umm.machines import Machine
 from umm.program import Chain
 from umm.program.problem import Problem
 from umm.space.scaling import Scaling
-from umm.space.vary import Knob, knobs, seconds_of, vary
+from umm.space.vary import Knob, knobs
 
 FACTORS = (0.25, 0.5, 0.75, 1.0, 1.5, 2.0, 4.0)
 RIVALS = 4
@@ -81,8 +81,8 @@ def times_of(
     """Return the makespan of a program, scheduled in some way, at each factor of a number."""
     makespan = executor("sim").makespan
     how: dict[str, Any] = {name: dict(value) if isinstance(value, tuple) else value for name, value in way}
-    seconds = seconds_of(lambda changed: schedule(program, changed, **how), makespan)
-    return np.array([x for _, x in vary(seconds, knob.turned(machine, factors_of(knob)))])
+    changed = (knob.on(machine, factor) for factor in factors_of(knob))
+    return np.array([makespan(schedule(program, one, **how)) for one in changed])
 
 
 def factors_of(knob: Knob) -> list[float]:
