@@ -49,7 +49,8 @@ def test_row_parallel_sums_as_a_ring_does_not_through_one_port():
 def test_a_whole_tile_is_summed_when_its_links_have_carried_it():
     """64 MiB of bfloat16 on each of 8 H100s, 56 in and 56 out; the first element after those that come in."""
     problem = replicated(4096, 8192, 28672, "row@8", 8, dtype="bfloat16", c_dtype="bfloat16")
-    sums = how_summed(problem, umm.machine("h100-8"), Options(final="all-reduce"))
+    c, options = problem.layout("C"), Options(final="all-reduce")
+    sums = how_summed(c, problem.c_dtype, umm.machine("h100-8"), options)
     assert sums.seconds[sums.way] == pytest.approx(322e-6, rel=0.01)
     assert sums.whole == pytest.approx(sums.seconds[sums.way], rel=0.01)
     assert sums.ready == pytest.approx(164e-6, rel=0.01)
@@ -64,7 +65,8 @@ def test_a_whole_tile_is_summed_when_its_links_have_carried_it():
 @settings(max_examples=examples(20), deadline=None)
 def test_no_part_of_a_sum_is_complete_before_its_bound(machine, c, size, final):
     """Neither an element nor a tile, at any rank: when the last that is added or copied there has come."""
-    sums = how_summed(replicated(size, size, size, c, 8), umm.machine(machine), Options(final=final))
+    problem = replicated(size, size, size, c, 8)
+    sums = how_summed(problem.layout("C"), problem.c_dtype, umm.machine(machine), Options(final=final))
     part, end = sums.schedule, SimExecutor().run(sums.schedule).end
     buffer, d = part.details.buffer[:, 0], part.details
     written = (buffer >= 0) & (buffer < part.first_temporary)
@@ -193,7 +195,8 @@ def test_the_way_is_the_one_that_takes_least_here():
         problem = replicated(m, n, 1024, "row@32", 32)
         schedule = umm.schedule(problem, "dgx-h100x4", final="all-reduce")
         assert schedule.options["sums_by"] == way
-        result = how_summed(problem, umm.machine("dgx-h100x4"), Options(final="all-reduce"))
+        c, options = problem.layout("C"), Options(final="all-reduce")
+        result = how_summed(c, problem.c_dtype, umm.machine("dgx-h100x4"), options)
         assert min(result.seconds, key=result.seconds.get) == way
         assert set(result.seconds) < set(ways())
     assert choices_in_words(schedule).endswith("C summed into every replica, sums by star")

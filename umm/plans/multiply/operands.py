@@ -91,7 +91,13 @@ def added_again(ops: OpList, row: Ints) -> Ints:
     turn[np.lexsort((row, ops.rank))] = np.arange(len(ops))
     part = ops.m_segment * len(ops.n_axis.edges) + ops.n_segment
     in_place = (~updates(ops.problem.layouts[2], ops.rank, ops.tiles[2])[1]).nonzero()[0]
-    before, later = in_place_chain(ops.rank, part, in_place[row[in_place].argsort()])
+    # Pairs of consecutive ops of a rank that add to the same part of C: a stable sort keeps the order of rows
+    # within each part.
+    in_order, key = in_place[row[in_place].argsort()], ops.rank * (int(part.max()) + 1) + part
+    by_part = in_order[key[in_order].argsort(kind="stable")]
+    before, later = by_part[:-1], by_part[1:]
+    same = key[later] == key[before]
+    before, later = before[same], later[same]
     again = later[turn[later] > turn[before] + 1]
     nbytes, (m, n, _) = np.zeros(len(ops), dtype=np.int64), ops.sizes
     nbytes[again] = (m * n)[again] * ops.problem.itemsize("C")
@@ -116,20 +122,6 @@ def strided(ops: OpList) -> Bools:
     edges, column = ops.problem.layouts[2].col_edges, ops.n_axis.second[ops.n_segment]
     partial: Bools = ops.sizes[1] < edges[column + 1] - edges[column]
     return partial
-
-
-def in_place_chain(rank: Ints, part: Ints, ops: Ints) -> tuple[Ints, Ints]:
-    """Return pairs of consecutive ops of a rank that add to the same tile, or part, of C in place.
-
-    Args:
-        rank: The rank of each op.
-        part: A number for what each adds to.
-        ops: Those that add in place, in their order.
-    """
-    # A stable sort keeps the given order within each part, so neighbours are consecutive uses.
-    by_part = ops[(rank[ops] * (int(part.max()) + 1) + part[ops]).argsort(kind="stable")]
-    same = (part[by_part[1:]] == part[by_part[:-1]]) & (rank[by_part[1:]] == rank[by_part[:-1]])
-    return by_part[:-1][same], by_part[1:][same]
 
 
 class Writer:

@@ -1,6 +1,5 @@
 """Policies, which order the actions of a schedule, and the lowering of one multiply by one of them."""
 
-from collections.abc import Mapping
 from functools import lru_cache
 from typing import Any, Protocol, cast
 
@@ -79,7 +78,7 @@ def lowered(problem: Problem, machine: Machine, stationary: str = "auto", **opti
     try:
         chosen = _chosen(**options)
     except TypeError:  # of a value that cannot be a key, and means nothing either
-        chosen = _made_out(options)
+        chosen = _chosen.__wrapped__(**options)
     if stationary == "auto":
         stationary = largest_matrix(problem)
     if chosen.one_sided:
@@ -108,10 +107,5 @@ def lowered(problem: Problem, machine: Machine, stationary: str = "auto", **opti
 
 @lru_cache(maxsize=256, typed=True)
 def _chosen(**options: Any) -> Options:
-    return _made_out(options)
-
-
-def _made_out(options: Mapping[str, Any]) -> Options:
-    """Return the options, checked."""
     check_names(known(), options, "a schedule")
     return Options(**options)

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
-from functools import cached_property, lru_cache, partial
+from functools import lru_cache, partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -29,16 +29,15 @@ COLLECTIVES = ("all-reduce", "reduce-scatter")
 _NO_TURNS = np.zeros(0, dtype=np.int64)
 
 
-def ended(problem: Problem, machine: Machine, options: Options) -> Options:
+def ended(layout: Layout, dtype: str, machine: Machine, options: Options) -> Options:
     """Return the options with the ending that completes every replica of C named, where they leave it open.
 
     With one replica there is nothing to choose, and they stay as they are.
+
+    Args:
+        layout: Of C.
+        dtype: Of its elements.
     """
-    return ended_as(problem.layout("C"), problem.c_dtype, machine, options)
-
-
-def ended_as(layout: Layout, dtype: str, machine: Machine, options: Options) -> Options:
-    """Return the same, given the layout and the type of C."""
     if options.final != COMPLETE or layout.replicas == 1:
         return options
     from umm.plans.collectives.replicas import quickest_ending
@@ -91,16 +90,6 @@ class Ending:
     chosen: Mapping[str, Any]
     stages: tuple[Stage, ...]
 
-    @cached_property
-    def rows(self) -> int:
-        """How many rows the stages have, barriers included."""
-        return sum(1 + len(stage.payload) for stage in self.stages)
-
-    @cached_property
-    def dependencies(self) -> int:
-        """How many dependencies they have beside those of the barriers."""
-        return sum(len(stage.columns[3]) for stage in self.stages)
-
 
 def ending_of(problem: Problem, machine: Machine, options: Options) -> Ending:
     """Return how the replicas of a problem's C are summed."""
@@ -111,8 +100,8 @@ def ending_of(problem: Problem, machine: Machine, options: Options) -> Ending:
 @lru_cache(maxsize=512)
 def _ending_of(layout: Layout, key: object, dtype: str, machine: Machine, options: Options) -> Ending:
     # The key is there for the cache: equal layouts may number their tiles otherwise, where some are empty.
-    options = ended_as(layout, dtype, machine, options)
-    collective = how_summed_as(layout, dtype, machine, options)
+    options = ended(layout, dtype, machine, options)
+    collective = how_summed(layout, dtype, machine, options)
     plain = platform(machine, layout.ranks, options.max_accumulates)
     if collective is None:
         kinds = (REDUCE, BROADCAST) if options.final == "broadcast" else (REDUCE,)
@@ -127,14 +116,9 @@ def _ending_of(layout: Layout, key: object, dtype: str, machine: Machine, option
     return Ending(options, shared, chosen, (_collective(collective.schedule, shared),))
 
 
-def how_summed(problem: Problem, machine: Machine, options: Options) -> "Summed | None":
-    """Return the collective that sums the replicas of C; None if it is none, or has none."""
-    return how_summed_as(problem.layout("C"), problem.c_dtype, machine, options)
-
-
-def how_summed_as(layout: Layout, dtype: str, machine: Machine, options: Options) -> "Summed | None":
-    """Return the same, given the layout and the type of C."""
-    options = ended_as(layout, dtype, machine, options)
+def how_summed(layout: Layout, dtype: str, machine: Machine, options: Options) -> "Summed | None":
+    """Return the collective that sums the replicas of a C of a layout; None if it is none, or has none."""
+    options = ended(layout, dtype, machine, options)
     if layout.replicas == 1 or options.final not in COLLECTIVES:
         return None
     from umm.plans.collectives.replicas import summed

@@ -60,44 +60,20 @@ class OpRows(NamedTuple):
     Attributes:
         rows: Their rows.
         a_gets: How many gets are of A.
-        gets: How many gets there are.
-        updates: How many updates of C go through a pool slot.
-        of_ops: Row of each op's gemm; the ops of the updates, and the accumulate of each.
-        of_gets: Row of each get, those of A first, and how many elements it moves.
+        gemm_row: Row of each op's gemm.
+        update_op: The ops whose update of C goes through a pool slot.
+        update_row: Row of each of their accumulates.
+        get_row: Row of each get, those of A first.
+        elements: How many elements each get moves.
     """
 
     rows: Rows
     a_gets: int
-    gets: int
-    updates: int
-    of_ops: Ints
-    of_gets: Ints
-
-    @property
-    def gemm_row(self) -> Ints:
-        """Row of each op's gemm."""
-        row: Ints = self.of_ops[0]
-        return row
-
-    @property
-    def update_op(self) -> Ints:
-        """The ops whose update of C goes through a pool slot."""
-        return self.of_ops[1, : self.updates]
-
-    @property
-    def update_row(self) -> Ints:
-        """Row of each of their accumulates."""
-        return self.of_ops[2, : self.updates]
-
-    @property
-    def get_row(self) -> Ints:
-        """Row of each get, those of A first."""
-        return self.of_gets[0, : self.gets]
-
-    @property
-    def elements(self) -> Ints:
-        """How many elements each get moves."""
-        return self.of_gets[1, : self.gets]
+    gemm_row: Ints
+    update_op: Ints
+    update_row: Ints
+    get_row: Ints
+    elements: Ints
 
 
 def rows_of(ops: OpList, shared: Platform, options: Options, priced: bool) -> OpRows:
@@ -129,7 +105,8 @@ def rows_of(ops: OpList, shared: Platform, options: Options, priced: bool) -> Op
         *(shared.lanes_per_rank, options.granularity == "slice", options.reuse, *prices),
     )
     made = Rows(made.kind[:rows], made.numbers, made.offsets, made.after[:dependencies], made.seconds)
-    return OpRows(made, a_gets, gets, updated, of_ops, of_gets)
+    gemm_row, updates, get_rows = of_ops[0], of_ops[1:, :updated], of_gets[:, :gets]
+    return OpRows(made, a_gets, gemm_row, *updates, *get_rows)
 
 
 @lru_cache(maxsize=64)
@@ -181,9 +158,9 @@ def assemble(
     shared, stages, first = ending.shared, ending.stages, len(rows.kind)
     if stages:
         # Each barrier waits for some of the rows before it, at most all.
-        result = Rows.room(
-            first + ending.rows, len(rows.after) + ending.dependencies + len(stages) * (first + ending.rows)
-        )
+        behind = sum(1 + len(stage.payload) for stage in stages)
+        dependencies = sum(len(stage.columns[3]) for stage in stages)
+        result = Rows.room(first + behind, len(rows.after) + dependencies + len(stages) * (first + behind))
         lanes = shared.lanes_per_rank, shared.first_accumulate, ending.options.max_accumulates
         columns = [x for stage in stages for x in stage.columns]
         count, waits, moved = join_in_c(*rows, *result, *columns, problem.p, *lanes)

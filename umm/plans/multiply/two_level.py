@@ -35,7 +35,7 @@ Key = tuple[str, int, Tile]  # matrix, replica, tile
 
 def two_level(problem: Problem, machine: Machine, stationary: str, options: Options) -> Schedule:
     """Return the schedule of two-level one-sided execution; on one node nothing is staged."""
-    options = ended(problem, machine, options)
+    options = ended(problem.layout("C"), problem.c_dtype, machine, options)
     ops = op_list(problem, stationary, offset=options.offset)
     build = Builder(
         ops.stationary, problem, machine, accumulate_lanes=options.max_accumulates, options=options.to_dict()

@@ -133,7 +133,8 @@ def statement_work(
         part = replace(part, seconds=np.maximum(part.seconds - np.maximum(saved, 0.0), 0.0))
     work = replace(_work(part, machine), stationary=stationary, begins=_shortest(part))
     work = replace(work, comes=_comes(part, machine), moves=_moves(part, machine) if flat else {})
-    summed = None if by_next else how_summed(problem, machine, Options(**completing(options)))
+    layout, finished = problem.layout("C"), Options(**completing(options))
+    summed = None if by_next else how_summed(layout, problem.c_dtype, machine, finished)
     return work if summed is None else replace(work, summed=summed.seconds[summed.way])
 
 

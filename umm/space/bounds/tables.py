@@ -13,7 +13,7 @@ from umm.machines import Machine
 from umm.plans.join import summed_with_next
 from umm.plans.movement.choice import AUTO, CHUNKS, FLAT, GATHERED, chosen, of_movement, one_sided
 from umm.plans.multiply.options import Options
-from umm.plans.multiply.replicas import how_summed_as
+from umm.plans.multiply.replicas import how_summed
 from umm.plans.share import fresh, gathers_anew, paid
 from umm.plans.sink import may_change_turns
 from umm.plans.statements.multiplies import as_problem, completing
@@ -401,7 +401,7 @@ def _waits(
         if last is statements[number - 1] and joinable(last, statement):
             continue  # both products may be summed together
         layout = tensors[name].layout
-        sums = how_summed_as(layout, tensors[name].dtype, machine, Options(**completing(options)))
+        sums = how_summed(layout, tensors[name].dtype, machine, Options(**completing(options)))
         if sums is None:
             continue
         complete = np.zeros(layout.ranks, dtype=bool)
