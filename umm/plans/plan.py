@@ -5,13 +5,12 @@ from dataclasses import dataclass
 
 from umm.machines import Machine
 from umm.plans.bucket import bucket
-from umm.plans.chunk import whole_where_hidden
 from umm.plans.hoist import ahead, hoist
 from umm.plans.join import join, join_one_sided
 from umm.plans.movement.choice import COLLECTIVES, chosen, in_words, moves, way_of
 from umm.plans.movement.multiply import Gathered
 from umm.plans.partition import Asked, Bucket, Step, Ways, operands_of, partition
-from umm.plans.share import share
+from umm.plans.share import share, whole_where_hidden
 from umm.plans.sink import in_turns, sink
 from umm.plans.statements.multiplies import as_problem
 from umm.program import Chain, Statement

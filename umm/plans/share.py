@@ -1,12 +1,14 @@
 """One gather serves several readers: a copy is kept until its room is needed or its tensor is written."""
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
-from umm.plans.hoist import hoist
+from umm.plans.hoist import follower_of, hoist
+from umm.plans.join import summed_with_next
 from umm.plans.movement.gathers import bytes_of
+from umm.plans.movement.multiply import Gathered
 from umm.plans.partition import Do, Gather, Step, Ways, operands_of, partition
 from umm.program import Statement
 from umm.program.statements.multiply import is_multiply, joinable
@@ -136,7 +138,7 @@ def paid(statements: Sequence[Statement], number: int) -> frozenset[str]:
 def fresh(statements: Sequence[Statement], number: int) -> frozenset[str]:
     """Return which of A and B of a multiply have been written after all multiplies before it, or by the last.
 
-    No earlier multiply gathers such a matrix, nor gathers it ahead; see :mod:`umm.plans.chunk`.
+    No earlier multiply gathers such a matrix, nor gathers it ahead; see :func:`whole_where_hidden`.
     """
     statement, matrices = statements[number], set[str]()
     if not is_multiply(statement):
@@ -148,3 +150,25 @@ def fresh(statements: Sequence[Statement], number: int) -> frozenset[str]:
             if name in earlier.outs or is_multiply(earlier):
                 break
     return frozenset(matrices)
+
+
+def whole_where_hidden(statements: Sequence[Statement], ways: Ways) -> dict[int, Gathered]:
+    """Return the ways with those multiplies in one piece that sum nothing and whose operands are there."""
+    # Chunks hide what comes while they are multiplied. What an earlier multiply gathered, or gathers ahead
+    # while it multiplies, is hidden already, and smaller multiplies only take longer.
+    if all(how.chunks == 1 for how in ways.values()):
+        return dict(ways)
+    anew = gathers_anew(statements, ways)
+    ahead = {follower_of(statements, ways, number) for number in ways}
+
+    def hides(number: int, how: Gathered) -> bool:
+        # The sum of one chunk hides behind the next; joined multiplies sum only after the last of them.
+        if how.sums.groups:
+            return not summed_with_next(statements, ways, number)
+        # A gather that the multiply before hides gains nothing from chunks.
+        return bool(anew[number]) and number not in ahead
+
+    return {
+        number: how if how.chunks == 1 or hides(number, how) else replace(how, chunks=1, turns={})
+        for number, how in ways.items()
+    }

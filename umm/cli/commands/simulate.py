@@ -232,7 +232,7 @@ def _of_layers(asked: Simulate) -> "tuple[Steady, Callable[[Machine], Schedule],
 
     Of several kinds the one is of the kind that takes longest.
     """
-    from umm.plans.kinds import together
+    from umm.plans.steady import together
     from umm.program.presets import next_tokens
 
     kinds = {name: _of_kind(of_kind) for name, of_kind in (asked.kinds() or {"": asked}).items()}
@@ -260,9 +260,8 @@ class _Kind(NamedTuple):
 def _of_kind(asked: Simulate) -> _Kind:
     """Simulate equal layers."""
     from umm.algorithms.scheduling import UNIVERSAL
-    from umm.plans.kinds import weights_stored
     from umm.plans.lower import lower
-    from umm.plans.steady import steady
+    from umm.plans.steady import steady, weights_stored
     from umm.program.systems import choices_left
     from umm.space.budget import device_share, usual_limit
 
