@@ -22,10 +22,19 @@ from umm import cost
 from umm.executor import executor
 from umm.interval import Interval
 from umm.machines import Machine
+from umm.plans.collectives.way import room_for
 from umm.plans.movement.gathers import by_level
 from umm.plans.movement.sums import add_up_at
 from umm.plans.statements.lowering import Context, write
-from umm.plans.statements.pieces import add_at_owners, gather_together, gathered, pieces_by_owner
+from umm.plans.statements.pieces import (
+    add_at_owners,
+    clear,
+    gather_together,
+    gathered,
+    own_part,
+    pieces_by_owner,
+    to_owners,
+)
 from umm.program import Attention, AttentionGrad, Chain
 from umm.program.functions.attention import Heads
 from umm.program.statements.sparse import Sparse
@@ -97,7 +106,7 @@ class Queries:
         self.statement = statement
         self.tensors = {tensor.name: tensor for tensor in build.tensors}
         self.heads = statement.heads(self.tensors)
-        self.jobs = list(self._jobs(statement.out))
+        self.jobs = list(self._jobs())
 
     def filled(self, name: str) -> Iterator[tuple[int, tuple[int, int], int]]:
         """Yield owner, place in the grid and replica of the tiles of a tensor at the ranks written for."""
@@ -105,9 +114,10 @@ class Queries:
             if self.ranks is None or rank in self.ranks:
                 yield rank, tile, replica
 
-    def _jobs(self, name: str) -> Iterator[Job]:
+    def _jobs(self) -> Iterator[Job]:
+        name, head = self.statement.out, self.heads.head
         for rank, tile, replica in self.filled(name):
-            target, head = self.build.tile(name, *tile, replica), self.heads.head
+            target = self.build.tile(name, *tile, replica)
             unit = head if self.statement.gives_queries else self.heads.values
             start, stop = target.cols
             # Kernels work on whole heads: round the tile's columns outwards. A head belongs to the tile in
@@ -190,37 +200,37 @@ class Queries:
 
     def of_step(self, out: Slice) -> Slice:
         """Return room for the result of a ring's step, which is merged into a slice."""
-        name = self.build.tensors[out.tensor].name
-        return self.build.temporary(out.rank, name, out.rows, out.cols, slot=("ring", "step", name))
+        return room_for(self.build, out, out.rank, ("ring", "step", self.build.tensors[out.tensor].name))
 
     def becoming(self, name: str, job: Job, cols: Interval) -> Slice:
         """Return where some columns of a job's queries become: in a tile of its rank if it has just these."""
-        layout = self.build.layout(name)
-        tiles = layout.overlapping_tiles(job.rows, cols)
-        replica = layout.replica(job.rank)
         uncut = job.wide == job.target.cols  # of a cut head several jobs of a rank have the logarithms
-        if uncut and len(tiles) == 1 and layout.owner(tiles[0], replica) == job.rank:
-            return self.build.tile(name, *tiles[0], replica).cut(job.rows, cols)
-        return self.build.temporary(job.rank, name, job.rows, cols)
+        owned = own_part(self.build, name, job.rank, job.rows, cols) if uncut else None
+        return owned or self.build.temporary(job.rank, name, job.rows, cols)
 
     def deliver(self, name: str, job: Job, became: Slice) -> None:
         """Put columns of a job's queries to their owners, where these are not where they became."""
-        layout = self.build.layout(name)
-        for replica, owners in enumerate(layout.replica_owners):
-            if self.build.layout(self.statement.out).replica(int(owners[0])) != job.replica:
-                continue
-            for tile in layout.overlapping_tiles(became.rows, became.cols):
-                target = self.build.tile(name, *tile, replica)
-                piece = target.cut(became.rows, became.cols)
-                if target.buffer != became.buffer and piece.elements:
-                    self.build.put(became.cut(piece.rows, piece.cols), piece)
+        out = self.build.layout(self.statement.out)
+        for piece, target in to_owners(self.build, out, job.replica, name, became):
+            if target.buffer != became.buffer:
+                self.build.put(piece, target)
+
+    def room_of(self, job: Job) -> Slice:
+        """Return where a job's result becomes: in its tile, or beside where heads are cut."""
+        if job.target.cols == job.wide:
+            return job.target
+        return self.build.temporary(job.rank, self.statement.out, job.rows, job.wide)
+
+    def keep(self, job: Job, out: Slice) -> None:
+        """Put the columns of a tile into it, where its result became beside."""
+        if out != job.target:  # a part of cut heads
+            self.build.get(out.cut(job.target.rows, job.target.cols), job.target)
 
     def clear(self, names: Sequence[str]) -> None:
         """Set sums to zero where something was written before."""
         for name in names:
-            for _, tile, replica in self.build.layout(name).filled():
-                if name in self.written:
-                    self.build.map("zero", self.build.tile(name, *tile, replica))
+            if name in self.written:
+                clear(self.build, name)
 
     def add(self, replica: int, names: Sequence[str], parts: Sequence[Slice]) -> None:
         """Add parts to the tiles of each replica of the gradients that takes them from this replica."""
@@ -317,7 +327,9 @@ class _Forward(Queries):
         passes = [(cache, one.heads(self.tensors, cache[0]))] if cache else []
         passes.append(((one.k, one.v, *one.rotary[1:]), self.heads))
         ring = None if cache else self.ring()
-        states = [self._state(job) for job in self.jobs]
+        # Where each job's result and its logarithms become: their own tiles if these have just these.
+        of_rows = self.heads.of_rows
+        states = [(self.room_of(x), self.becoming(one.lse, x, of_rows(x.cols))) for x in self.jobs]
         begun: set[int] = set()
         if ring:
             for _, pieces in ring.steps(self.build, (one.k, one.v)):
@@ -330,16 +342,8 @@ class _Forward(Queries):
                 keys = by_cols[job.rank, heads.of_keys(job.cols)]
                 self._attend(number, states[number], heads, keys, begun)
         for job, (out, lse) in zip(self.jobs, states, strict=True):
-            if out != job.target:  # a part of cut heads
-                self.build.get(out.cut(job.target.rows, job.target.cols), job.target)
+            self.keep(job, out)
             self.deliver(self.statement.lse, job, lse)
-
-    def _state(self, job: Job) -> tuple[Slice, Slice]:
-        """Return where a job's result and its logarithms become: their own tiles if it has just these."""
-        out = job.target
-        if out.cols != job.wide:
-            out = self.build.temporary(job.rank, self.statement.out, job.rows, job.wide)
-        return out, self.becoming(self.statement.lse, job, self.heads.of_rows(job.cols))
 
     def _attend(
         self,
@@ -404,18 +408,14 @@ class _Backward(Queries):
         else:
             self._at_once(states, begun)
         for job, (out, *turned) in zip(self.jobs, states, strict=True):
-            if out != job.target:
-                self.build.get(out.cut(job.target.rows, job.target.cols), job.target)
+            self.keep(job, out)
             for name, piece in zip(self.statement.drotary, turned, strict=False):
                 self.deliver(name, job, piece.cut(piece.rows, self.heads.of_rotary(job.own)))
 
     def _state(self, job: Job) -> list[Slice]:
         """Return where the gradient by a job's queries becomes, and that by their rotary columns."""
-        out = job.target
-        if out.cols != job.wide:
-            out = self.build.temporary(job.rank, self.statement.out, job.rows, job.wide)
         cols = self.heads.of_rotary(job.cols)
-        return [out, *(self.becoming(x, job, cols) for x in self.statement.drotary[:1])]
+        return [self.room_of(job), *(self.becoming(x, job, cols) for x in self.statement.drotary[:1])]
 
     def _queries(self, number: int, cols: Interval) -> tuple[list[Slice], list[Slice]]:
         """Return columns of a job's queries, of its result's gradient, its logarithms, and their products."""
@@ -514,7 +514,10 @@ class _Backward(Queries):
             self.clear(names)
         seen = {x: _hull(heads.seen(self.jobs[y].rows) for y in numbers) for x, numbers in parts.items()}
         # Gradients are summed in the reverse of the keys' gather, among the same ranks.
-        together = [] if alone or shared else self._summed_together(names, seen)
+        layouts = [self.build.layout(x) for x in (*names, self.statement.out)]
+        by_place = {(rank, cols): rows for (_, rank, cols), rows in seen.items()}
+        apart = alone or shared or any(x.replicas > 1 for x in layouts)
+        together = [] if apart else [*self._between_nodes(names, by_place)]
         wide = {(rank, cols): rows for ranks, cols, rows in together for rank in ranks}
         made: dict[tuple[int, Interval], list[Slice]] = {}
         for (replica, rank, cols), numbers in parts.items():
@@ -540,15 +543,6 @@ class _Backward(Queries):
                 self.add(replica, names, into)
         for ranks, cols, _ in together:
             self._add_up(names, {rank: made[rank, cols] for rank in ranks})
-
-    def _summed_together(
-        self, names: Sequence[str], seen: Mapping[tuple[int, int, Interval], Interval]
-    ) -> list[tuple[list[int], Interval, Interval]]:
-        """Return ranks of several nodes that add up gradients by level, their columns and rows of keys."""
-        layouts = [self.build.layout(x) for x in (*names, self.statement.out)]
-        if any(x.replicas > 1 for x in layouts):
-            return []
-        return [*self._between_nodes(names, {(rank, cols): rows for (_, rank, cols), rows in seen.items()})]
 
     def _add_up(self, names: Sequence[str], parts: Mapping[int, Sequence[Slice]]) -> None:
         """Write the sums of the gradients that ranks have of the same keys, at who owns them."""
@@ -829,7 +823,9 @@ def rings(build: Builder, statement: Fused, jobs: Sequence[Job], heads: Heads) -
     layout = build.layout(statement.k)
     names = {statement.v} | ({statement.dk, statement.dv} if isinstance(statement, AttentionGrad) else set())
     others = [build.layout(x) for x in names]
-    if any((x, x.cuts) != (layout, layout.cuts) for x in others) or not _same_ranks(build, statement):
+    # Each replica of keys is at the ranks of one of queries, so that these are all that see it.
+    same_ranks = (layout.replica_of_rank == build.layout(statement.out).replica_of_rank).all()
+    if any((x, x.cuts) != (layout, layout.cuts) for x in others) or not same_ranks:
         return None
     tiles: dict[int, list[tuple[int, int]]] = {}
     spans: dict[tuple[int, int], list[tuple[Interval, int]]] = {}  # by columns of a replica: what ranks have
@@ -874,9 +870,3 @@ def _connected(spans: Sequence[tuple[Interval, int]]) -> list[tuple[int, ...]]:
     for rank in parent:
         groups.setdefault(first(rank), []).append(rank)
     return [tuple(x) for x in groups.values()]
-
-
-def _same_ranks(build: Builder, statement: Fused) -> bool:
-    """Whether each replica of keys is at the ranks of one of queries, so that these are all that see it."""
-    keys, queries = build.layout(statement.k), build.layout(statement.out)
-    return bool((keys.replica_of_rank == queries.replica_of_rank).all())

@@ -1,7 +1,5 @@
 """Short convolutions of a chain over ranks: each owner gets the few tokens before its own, or after them."""
 
-from typing import Any
-
 from umm.interval import Interval
 from umm.plans.statements.lowering import Context, write
 from umm.plans.statements.pieces import add_at_owners, clear, gathered, tiles_of
@@ -13,7 +11,7 @@ from umm.schedules.writer.builder import Builder
 @write.register
 def _(statement: Convolution, build: Builder, context: Context) -> str:
     """Write a convolution."""
-    one, parameters = statement, _parameters(build, statement)
+    one, parameters = statement, statement.parameters({x.name: x for x in build.tensors})
     for tile in tiles_of(build, one.out):
         if one.before:
             cols = Interval(*(x * (one.taps - 1) for x in tile.cols))
@@ -29,7 +27,7 @@ def _(statement: Convolution, build: Builder, context: Context) -> str:
 @write.register
 def _(statement: ConvolutionGrad, build: Builder, context: Context) -> str:
     """Write its gradients: by x where it lies, by weights added up over the rows."""
-    one, parameters = statement, _parameters(build, statement)
+    one, parameters = statement, statement.parameters({x.name: x for x in build.tensors})
     if one.dw in context.written:
         clear(build, one.dw)
     layout = build.layout(one.out)
@@ -43,10 +41,6 @@ def _(statement: ConvolutionGrad, build: Builder, context: Context) -> str:
         build.map("conv_dw", part, x, do, seconds=0.0, **parameters)  # the same kernel
         add_at_owners(build, layout, layout.replica(tile.rank), one.dw, part)
     return ""
-
-
-def _parameters(build: Builder, statement: Convolved) -> dict[str, Any]:
-    return statement.parameters({x.name: x for x in build.tensors})
 
 
 def _weights(build: Builder, one: Convolved, tile: Slice) -> Slice:

@@ -22,12 +22,14 @@ import numpy as np
 from umm import cost
 from umm.arrays import Ints
 from umm.interval import Interval
+from umm.layouts.frameworks.held import merged
 from umm.layouts.layout import Layout
 from umm.machines import Machine
 from umm.machines.curves import COLLECTIVE
+from umm.plans.collectives.way import room_for
 from umm.plans.movement.blocks import held
 from umm.plans.statements.lowering import Context, write
-from umm.plans.statements.pieces import gathered
+from umm.plans.statements.pieces import gathered, own_part, pieces_in
 from umm.plans.statements.sums import DONE, collectives_of, sum_groups
 from umm.program import Combine, Dispatch
 from umm.program.routing import Routing, routing
@@ -56,30 +58,10 @@ AT_ONCE, LEAST_PART = 8, 2**20
 
 @write.register
 def _(statement: Dispatch, build: Builder, context: Context) -> str:
-    """Write a dispatch."""
-    _dispatch(build, statement)
-    return ""
-
-
-@write.register
-def _(statement: Combine, build: Builder, context: Context) -> str:
-    """Write a combine; return how its sums move where that is one collective."""
-    partial = context.partial.get(statement.x, [])
-    if partial and (way := _at_once(build, statement, partial, context)):
-        return way
-    _combine(build, statement, partial)
-    return ""
-
-
-def _dispatch(build: Builder, statement: Dispatch) -> None:
     """Write rows of tokens to the ranks of their experts."""
     # A token's gates go beside its row, so their small messages wait for no other.
     known, moved, moves = statement.moved_by, _Passes(build), _Moves(build)
-    relays = (
-        None
-        if statement.gates or statement.each
-        else _Relays.chosen(build, statement.out, statement.x, statement, sums=False)
-    )
+    relays = _Relays.chosen(build, statement.out, statement.x, statement, sums=False)
     lane = GATES if statement.gates else PACKING
     expanded: list[tuple[Slice, Slice, bool, Of]] = []
     tiles = (build.tile(statement.out, *tile, to) for _, tile, to in build.layout(statement.out).filled())
@@ -109,6 +91,17 @@ def _dispatch(build: Builder, statement: Dispatch) -> None:
         seconds = moved.seconds(target.rank, 2 * target.elements, target)
         lane = GATES if statement.gates else UNPACKING
         build.map(fn, target, source, lane=lane, seconds=seconds, packed=int(packed), **parameters)
+    return ""
+
+
+@write.register
+def _(statement: Combine, build: Builder, context: Context) -> str:
+    """Write a combine; return how its sums move where that is one collective."""
+    partial = context.partial.get(statement.x, [])
+    if partial and (way := _at_once(build, statement, partial, context)):
+        return way
+    _combine(build, statement, partial)
+    return ""
 
 
 class _Moves:
@@ -168,7 +161,7 @@ class _Relays:
     def __init__(self, size: int, pieces: Mapping[tuple[int, int], Sequence[Interval]], routing: str) -> None:
         self.size, self.pieces, self.routing, self.parts = size, pieces, routing, 1
         # The same without those that several ranks have, as ranges.
-        self.rows = {key: _joined(spans) for key, spans in pieces.items()}
+        self.rows = {key: tuple(Interval(*x) for x in merged(spans)) for key, spans in pieces.items()}
         self.nodes = 1 + max(node for node, _ in pieces)
         self.held: dict[Hashable, Slice] = {}
 
@@ -187,7 +180,13 @@ class _Relays:
         # that ranks keep, if they do.
         fabric = build.machine.fabric
         size = fabric.near
-        if not fabric.cards or not 1 < size < build.ranks <= build.machine.device_count or build.ranks % size:
+        if (
+            statement.gates
+            or statement.each
+            or not fabric.cards
+            or not 1 < size < build.ranks <= build.machine.device_count
+            or build.ranks % size
+        ):
             return None
         spans, pieces = dict[int, Interval](), dict[tuple[int, int], list[Interval]]()
         layout = build.layout(routed)
@@ -250,7 +249,8 @@ class _Relays:
         tensor = build.tensors[build.number(tokens)]
         row = tensor.layout.shape[1] * tensor.itemsize
         # Devices 0 and `size` are the first of two neighbouring nodes and stand for any pair of nodes.
-        card, inside = _rate(machine, 0, self.size), _inside(machine)
+        route = machine.fabric.route(0, self.size)
+        card, inside = float(min(machine.link_bandwidth[x] for x in route)), _inside(machine)
         step = machine.launch_s + machine.transfer_overhead_s
         messages = len(self.rows) - max(part + 1 for _, part in self.rows)  # which are parts already
         # More parts overlap the card with the links inside, until messages are so small that starts dominate.
@@ -265,11 +265,6 @@ def _held_rows(layout: Layout) -> Iterator[tuple[int, Region]]:
     """Yield the rank of each tile of a tensor, and its rows and columns."""
     for rank, tile, _ in layout.filled():
         yield rank, layout.tile_bounds(tile)
-
-
-def _rate(machine: Machine, src: int, dst: int) -> float:
-    """Return the bytes/s of the narrowest link between two devices."""
-    return float(min(machine.link_bandwidth[x] for x in machine.fabric.route(src, dst)))
 
 
 class _Passes:
@@ -312,9 +307,9 @@ class _Packing(NamedTuple):
         hull = Interval(int(tokens[0]), int(tokens[-1]) + 1)
         layout = build.layout(name)
         replica = layout.replica(rank)
-        tiles = layout.overlapping_tiles(hull, cols)
-        if len(tiles) == 1 and layout.owner(tiles[0], replica) == rank:
-            return build.tile(name, *tiles[0], replica).cut(hull, cols), False
+        owned = own_part(build, name, rank, hull, cols)
+        if owned is not None:
+            return owned, False
         # If all tokens of the range are needed, the tile is contiguous and a plain get replaces pack and put.
         packed = len(tokens) < hull.size or known.each or relays is not None
         needed: Of = {
@@ -324,10 +319,11 @@ class _Packing(NamedTuple):
         span = Interval(0, len(tokens)) if packed else hull
         kept_as = self.packed_as if packed else name
         room = build.temporary(rank, kept_as, span, cols, slot=("experts", name, self.number))
-        for tile in tiles:
+        for tile in layout.overlapping_tiles(hull, cols):
             source = build.tile(name, *tile, replica).cut(hull, cols)
             if not packed:
-                got = partial(self._got, source, room.cut(source.rows, source.cols))
+                into = room.cut(source.rows, source.cols)
+                got = partial(build.get, source, into, **self._how(source, into))
                 self.moves.add(source.rank, rank, got, (1, self.part, 0))
                 continue
             if relays is not None and relays.apart(source.rank, rank):
@@ -362,9 +358,6 @@ class _Packing(NamedTuple):
             sent = partial(self._sent, "pack_tokens", source, room, key, parameters, NETWORK)
             self.moves.add(source.rank, at, sent, (0, self.part))
         return relays.held[key]
-
-    def _got(self, source: Slice, into: Slice) -> None:
-        self.build.get(source, into, **self._how(source, into))
 
     def _sent(
         self, fn: str, source: Slice, into: Slice, key: Hashable, parameters: Of, lane: str = ""
@@ -463,11 +456,7 @@ def _combine(build: Builder, statement: Combine, partial: Sequence[tuple[int, Sl
     # statement: the combine. partial: partial sums of the rows that ranks keep, with the replica that each is
     # of; none where the tensor has all of it.
     moved, moves = _Passes(build), _Moves(build)
-    relays = (
-        None
-        if statement.gates or statement.each
-        else _Relays.chosen(build, statement.x, statement.out, statement, sums=True, partial=partial)
-    )
+    relays = _Relays.chosen(build, statement.x, statement.out, statement, sums=True, partial=partial)
     added: list[tuple[str, Slice, tuple[Slice, ...], Of]] = []
     parts = 1 if relays is None else relays.parts
     targets = (
@@ -546,17 +535,14 @@ def _numbered(sources: Iterable[Slice]) -> dict[Slice, int]:
     result, alike = dict[Slice, int](), dict[Interval, list[list[Slice]]]()
     for source in sources:
         several = alike.setdefault(source.rows, [])
-        number = next((i for i, x in enumerate(several) if not any(_overlap(source, y) for y in x)), -1)
+        apart = (all(not source.cols.intersect(y.cols).size for y in x) for x in several)
+        number = next((i for i, x in enumerate(apart) if x), -1)
         if number < 0:
             number = len(several)
             several.append([])
         several[number].append(source)
         result[source] = number
     return result
-
-
-def _overlap(one: Slice, other: Slice) -> bool:
-    return bool(one.cols.intersect(other.cols).size)
 
 
 def _lacks_columns(sources: Iterable[Slice], numbers: Mapping[Slice, int], cols: Interval) -> bool:
@@ -632,17 +618,6 @@ def _places(tokens: Ints, rows: Interval) -> Interval:
     return Interval(*np.searchsorted(tokens, (rows.start, rows.stop)).tolist())
 
 
-def _joined(pieces: Sequence[Interval]) -> Rows:
-    """Return the rows of some ranges as ranges that neither overlap nor touch."""
-    result: list[Interval] = []
-    for piece in sorted(pieces):
-        if result and piece.start <= result[-1].stop:
-            result[-1] = Interval(result[-1].start, max(result[-1].stop, piece.stop))
-        else:
-            result.append(piece)
-    return tuple(result)
-
-
 def _text(rows: Iterable[Interval]) -> str:
     return "+".join(f"{span.start}-{span.stop}" for span in rows)
 
@@ -676,7 +651,7 @@ class _Sending(NamedTuple):
             into = room.cut(Interval(first, first + count), source.cols)
             key = ("combine", "sent", self.number, source.rows, source.cols)
             more = parameters | {"base": first}
-            sent = partial(_sent, self.build, self.statement, source, into, key, more, self.moved)
+            sent = partial(self._sent, source, into, key, more)
             self.moves.add(source.rank, room.rank, sent, phase)
 
     def relay(
@@ -708,31 +683,20 @@ class _Sending(NamedTuple):
         sent = partial(self._passed, gathered_rows, into, key, parameters | more)
         self.moves.add(rank, room.rank, sent, (order, phase + 3))
 
+    def _sent(self, source: Slice, into: Slice, key: Hashable, parameters: Of) -> None:
+        """Write that a rank adds up its rows of a tile for some tokens and sends the sums."""
+        build, piece = self.build, into
+        if source.rank != into.rank:
+            piece = room_for(build, into, source.rank, key)
+        _add_up(build, self.statement, piece, source, parameters, self.moved)
+        if piece != into:
+            build.put(piece, into, **_how(build, piece, into, direct=self.statement.each))
+
     def _passed(self, room: Slice, into: Slice, key: Hashable, parameters: Of) -> None:
-        build, tensor = self.build, self.build.tensors[into.tensor].name
-        piece = build.temporary(room.rank, tensor, into.rows, into.cols, slot=key)
+        build, piece = self.build, room_for(self.build, into, room.rank, key)
         seconds = self.moved.seconds(room.rank, room.elements + piece.elements, piece)
         build.map("add_packed", piece, room, lane=PACKING, seconds=seconds, **parameters)
         build.put(piece, into, **_how(build, piece, into, NETWORK))
-
-
-def _sent(
-    build: Builder,
-    statement: Combine,
-    source: Slice,
-    into: Slice,
-    key: Hashable,
-    parameters: Of,
-    moved: _Passes,
-) -> None:
-    """Write that a rank adds up its rows of a tile for some tokens and sends the sums."""
-    piece = into
-    if source.rank != into.rank:
-        name = build.tensors[into.tensor].name
-        piece = build.temporary(source.rank, name, into.rows, into.cols, slot=key)
-    _add_up(build, statement, piece, source, parameters, moved)
-    if piece != into:
-        build.put(piece, into, **_how(build, piece, into, direct=statement.each))
 
 
 def _rows_for(statement: Combine, rows: Rows, tokens: Interval) -> int:
@@ -753,11 +717,7 @@ def _sources(
         pieces = (x.cut(x.rows, cols) for number, x in partial if number == replica)
         yield from (x for x in pieces if x.elements)
         return
-    for tile in layout.overlapping_tiles(Interval(0, layout.shape[0]), cols):
-        piece = build.tile(name, *tile, replica)
-        piece = piece.cut(piece.rows, cols)
-        if piece.elements:
-            yield piece
+    yield from pieces_in(build, name, replica, Interval(0, layout.shape[0]), cols)
 
 
 def _add_up(

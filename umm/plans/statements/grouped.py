@@ -8,7 +8,7 @@ gathered by all. Gradients of weights that are whole on every rank are such sums
 Source: Gale et al. (2022), MegaBlocks, on rows without padding.
 """
 
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import product
 from typing import NamedTuple
@@ -26,7 +26,7 @@ from umm.plans.movement.prices import IN, OUT, Flow, Pairs, added_up
 from umm.plans.movement.sums import Summed, Sums, add_up, add_up_at, add_up_in_place, sums_to
 from umm.plans.statements.experts import LEAST_PART, UNPACKING
 from umm.plans.statements.lowering import Context, Partial, write
-from umm.plans.statements.pieces import clear, gather_together, gathered, tiles_of
+from umm.plans.statements.pieces import clear, gather_together, gathered, pieces_in, tiles_of
 from umm.program import Combine, Grouped, Statement, SumCopies
 from umm.program.statements.grouped import Part
 from umm.program.tensors import Tensor
@@ -110,8 +110,7 @@ def sum_copies(build: Builder, statement: SumCopies | Grouped) -> None:
                 first = target.rows.start + (other - slot) * height
                 rows = Interval(first, first + target.rows.size)
                 room = build.temporary(rank, name, rows, target.cols)
-                for piece in layout.overlapping_tiles(rows, target.cols):
-                    source = build.tile(name, *piece, layout.replica(rank)).cut(rows, target.cols)
+                for source in pieces_in(build, name, layout.replica(rank), rows, target.cols):
                     build.get(source, room.cut(source.rows, source.cols))
                 got.append((target, room))
     for target, room in got:
@@ -268,7 +267,12 @@ class _Multiplying:
         once_s, shared = self._fastest(spread)
         # Rows of all groups go to each, or sums of each group's rows to all: only bytes differ, no flop.
         if self._over_groups():
-            seconds, once_s = self._seconds_moving(jobs), self._seconds_summing(shared)
+            made: dict[Region, set[int]] = {}
+            for job in shared:
+                for region in (self.region(0, part) for part in job.parts):
+                    made.setdefault(region, {*self._wanted(region)}).add(job.rank)
+            at_once = self._at_once({x: sorted(adders) for x, adders in made.items()})
+            seconds, once_s = self._seconds_moving(jobs), self._seconds_at_copies(shared, at_once)
         else:
             once_s += self.spreading()
         return (once_s, shared, True) if once_s < seconds else (seconds, jobs, False)
@@ -360,20 +364,7 @@ class _Multiplying:
             for part in job.parts:
                 ranks = made.setdefault(self.region(0, part), [])
                 ranks += [job.rank] * (job.rank not in ranks)
-        at_once = self._at_once(made)
-        within = {x: region for region, (_, regions) in at_once.items() for x in regions}
-        together = {
-            region: {x: build.temporary(x, name, *region) for x in ranks}
-            for region, (ranks, _) in at_once.items()
-        }
-        begun = set[tuple[int, Region]]()
-        for job in jobs:
-            for part, (a, b, seconds) in self._operands(job):
-                region = self.region(0, part)
-                again = (job.rank, region) in begun  # of other tiles of its operand
-                begun.add((job.rank, region))
-                piece = together[within[region]][job.rank].cut(*region)
-                build.gemm(piece, a, b, beta=float(again), trans=self.statement.trans, seconds=seconds)
+        together, _ = self._products(jobs, self._at_once(made), lambda region: region)
         complete: dict[int, list[Slice]] = {}
         nodes = nodes_of(build.machine, range(build.ranks), build.ranks)
         sums = np.zeros(len(nodes), dtype=np.int64)
@@ -388,6 +379,29 @@ class _Multiplying:
             for rank, piece in parts.items():
                 complete.setdefault(rank, []).append(piece)
         self._replicate(complete)
+
+    def _products(
+        self,
+        jobs: Sequence[Job],
+        at_once: Mapping[Region, tuple[list[int], list[Region]]],
+        place: Callable[[Region], Region],
+    ) -> tuple[dict[Region, dict[int, Slice]], set[tuple[int, Region]]]:
+        """Write products into room for sums; return that by region and rank, and who has written where."""
+        # place: where the product of some rows and columns goes.
+        build, name, begun = self.build, self.statement.out, set[tuple[int, Region]]()
+        within = {x: region for region, (_, regions) in at_once.items() for x in regions}
+        rooms = {
+            region: {x: build.temporary(x, name, *region) for x in ranks}
+            for region, (ranks, _) in at_once.items()
+        }
+        for job in jobs:
+            for part, (a, b, seconds) in self._operands(job):
+                region = place(self.region(0, part))
+                again = (job.rank, region) in begun  # of other tiles of its operand
+                begun.add((job.rank, region))
+                piece = rooms[within[region]][job.rank].cut(*region)
+                build.gemm(piece, a, b, beta=float(again), trans=self.statement.trans, seconds=seconds)
+        return rooms, begun
 
     def _wanted(self, region: Region) -> list[int]:
         """Return the ranks that get all of a region of the product; none where it is of several tiles."""
@@ -450,7 +464,7 @@ class _Multiplying:
 
         The sum over data groups and that over copies are one: by level each card carries a share of it.
         """
-        build, name = self.build, self.statement.out
+        build = self.build
         operands = [x for x in (1, 2) if self.spreads(x)]
         jobs = self._fastest(operands)[1] if operands else []
         copies = self._copies()
@@ -462,18 +476,7 @@ class _Multiplying:
         # Compared by estimates, since writing and simulating both would be slow in a search.
         if self._seconds_at_copies(jobs, at_once) >= self._chosen()[0] + self.spreading():
             return ""
-        within = {x: region for region, (_, regions) in at_once.items() for x in regions}
-        sums = {
-            region: {x: build.temporary(x, name, *region) for x in ranks}
-            for region, (ranks, _) in at_once.items()
-        }
-        begun = set[tuple[int, Region]]()
-        for job in jobs:
-            for part, (a, b, seconds) in self._operands(job):
-                region = self._of_first_copy(self.region(0, part))
-                piece, more = sums[within[region]][job.rank].cut(*region), (job.rank, region) in begun
-                begun.add((job.rank, region))
-                build.gemm(piece, a, b, beta=float(more), trans=self.statement.trans, seconds=seconds)
+        sums, begun = self._products(jobs, at_once, self._of_first_copy)
         levels = False
         for region, by_rank in sums.items():
             for rank, room in by_rank.items():
@@ -531,15 +534,6 @@ class _Multiplying:
         np.fill_diagonal(between, 0.0)
         flow = Flow.of([Pairs(between)], build.machine, p, 1.0)
         return self.estimate(jobs, operands=()) + self._busy([flow])
-
-    def _seconds_summing(self, jobs: Sequence[Job]) -> float:
-        """Return about how long products of owned rows, and all-reduces of each over replicas, take."""
-        made: dict[Region, set[int]] = {}
-        for job in jobs:
-            for part in job.parts:
-                region = self.region(0, part)
-                made.setdefault(region, {*self._wanted(region)}).add(job.rank)
-        return self._seconds_at_copies(jobs, self._at_once({x: sorted(adders) for x, adders in made.items()}))
 
     def _seconds_at_copies(
         self, jobs: Sequence[Job], at_once: Mapping[Region, tuple[list[int], list[Region]]]
@@ -729,9 +723,7 @@ class _Multiplying:
 
     def _targets(self, job: Job, region: Region) -> list[Slice]:
         """Return where the products of a job for some rows and columns belong."""
-        tiles = self.build.layout(self.statement.out).overlapping_tiles(*region)
-        targets = [self.build.tile(self.statement.out, *x, job.replica).cut(*region) for x in tiles]
-        return [x for x in targets if x.elements]
+        return [*pieces_in(self.build, self.statement.out, job.replica, *region)]
 
     def _together(self, job: Job, direct: Collection[Region]) -> dict[Region, Region]:
         """Return for each product of a job that moves the rows and columns that move with it."""

@@ -1,7 +1,9 @@
 """The maps of a chain: each tile of the output by its owner, which gets the operands it lacks."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
+from itertools import pairwise
 from typing import NamedTuple
 
 import numpy as np
@@ -16,6 +18,7 @@ from umm.plans.statements.pieces import (
     gather_together,
     gathered,
     pieces_by_owner,
+    pieces_in,
     sum_in_place,
     tiles_of,
 )
@@ -49,12 +52,20 @@ def _write_map(build: Builder, statement: Map, written: bool) -> None:
     if known.adds_over and statement.out not in statement.reads:
         # Unit 0 marks functions of whole rows, such as a softmax: parts of a row do not add up.
         if known.unit(statement.parameters) == 0 and "c" in known.adds_over:
-            _of_whole_rows(build, statement, known)
+            # The result has no columns: each tile of it comes from whole rows.
+            cols = Interval(0, build.layout(statement.reads[0]).shape[1])
+            for target in tiles_of(build, statement.out):
+                reads = _reads(build, statement, target.rank, known.ranges(target.rows, cols)[1:])
+                build.map(statement.fn, target, *reads, **statement.parameters)
         else:
             _add_parts(build, statement, known, written)
         return
     # In place, a rank would overwrite what another still has to read.
-    if statement.out in statement.reads and _splits_units(build, statement, known):
+    layout, cut = build.layout(statement.out), partial(_cut, build, statement, known)
+    edges = layout.col_edges.tolist()
+    spans = [Interval(*x) for x in pairwise(edges)]
+    # In place, and a tile of the output is cut where the function cannot cut.
+    if statement.out in statement.reads and any(x.size and cut(x) != x for x in spans):
         _through_temporaries(build, statement, known)
         return
     begun: set[int] = set()
@@ -71,30 +82,25 @@ def _cut(build: Builder, statement: Map, known: Function, cols: Interval) -> Int
     return Interval(cols.start // unit * unit, min(-(-cols.stop // unit) * unit, width))
 
 
-def _splits_units(build: Builder, statement: Map, known: Function) -> bool:
-    """Whether a tile of the output is cut where the function cannot cut."""
-    layout = build.layout(statement.out)
-    spans = [
-        Interval(*x) for x in zip(layout.col_edges[:-1].tolist(), layout.col_edges[1:].tolist(), strict=True)
-    ]
-    return any(span.size and _cut(build, statement, known, span) != span for span in spans)
-
-
 def _reads(
-    build: Builder, statement: Map, known: Function, rank: int, rows: Interval, cols: Interval
+    build: Builder,
+    statement: Map,
+    rank: int,
+    ranges: Sequence[tuple[Interval, Interval]],
+    first: Slice | None = None,
 ) -> list[Slice]:
+    """Return some rows and columns of each read in a rank's memory; the first may be there."""
     return [
-        gathered(build, name, rank, *spans, slot=("map", number))
-        for number, (name, spans) in enumerate(
-            zip(statement.reads, known.ranges(rows, cols)[1:], strict=True)
-        )
-    ]
+        first if number == 0 and first is not None
+        else gathered(build, name, rank, *spans, slot=("map", number))
+        for number, (name, spans) in enumerate(zip(statement.reads, ranges, strict=True))
+    ]  # fmt: skip
 
 
 def _piece(build: Builder, statement: Map, known: Function, target: Slice, begun: set[int]) -> None:
     """Write the map of one tile; whole rows beside it if the function cannot split them."""
     rows, cols = target.rows, _cut(build, statement, known, target.cols)
-    reads = _reads(build, statement, known, target.rank, rows, cols)
+    reads = _reads(build, statement, target.rank, known.ranges(rows, cols)[1:])
     # A softmax or a norm over columns cannot work on a tile that has some of a row's: its owner gets whole
     # rows, and does again what the owners of the other tiles do.
     if cols == target.cols:
@@ -149,7 +155,7 @@ def _through_temporaries(build: Builder, statement: Map, known: Function) -> Non
     done: list[tuple[Slice, Slice]] = []
     for target in tiles_of(build, statement.out):
         rank, rows, cols = target.rank, target.rows, _cut(build, statement, known, target.cols)
-        reads = _reads(build, statement, known, rank, rows, cols)
+        reads = _reads(build, statement, rank, known.ranges(rows, cols)[1:])
         lines = build.temporary(rank, statement.out, rows, cols)
         build.map(statement.fn, lines, *reads, **statement.parameters)
         done.append((lines.cut(target.rows, target.cols), target))
@@ -157,27 +163,32 @@ def _through_temporaries(build: Builder, statement: Map, known: Function) -> Non
         build.get(result, target)
 
 
-def _of_whole_rows(build: Builder, statement: Map, known: Function) -> None:
-    """Write a map whose result has no columns and whose parts do not add up: each tile from whole rows."""
-    cols = Interval(0, build.layout(statement.reads[0]).shape[1])
-    for target in tiles_of(build, statement.out):
-        reads = _reads(build, statement, known, target.rank, target.rows, cols)
-        build.map(statement.fn, target, *reads, **statement.parameters)
-
-
 def _add_parts(build: Builder, statement: Map, known: Function, written: bool) -> None:
     """Write a map whose result lacks a letter: each rank's part of the first read, added up at the owners."""
     # A replica of the result gets its parts from the replica of the read that its first owner is in. A part
     # that spans all of the letter is put where it belongs, and computed there if its rank owns that.
     read, out = statement.reads[0], build.layout(statement.out)
-    served = _served(build, read, statement.out)
+    # For each replica of the read those of the result that it gives parts to: one serves each replica of the
+    # result, or its parts would count twice.
+    served: list[list[int]] = [[] for _ in range(build.layout(read).replicas)]
+    for number, owners in enumerate(out.replica_owners):
+        served[build.layout(read).replica(int(owners[0]))].append(number)
     tiles = [x for x in build.layout(read).filled() if served[x[2]]]
     pieces = [build.tile(read, *tile, replica) for _, tile, replica in tiles]
     if known.unit(statement.parameters) == 0:  # of whole rows, by who owns their first columns
         whole_rows = Interval(0, build.layout(read).shape[1])
         kept = [i for i, piece in enumerate(pieces) if piece.cols.start == 0]
         tiles, pieces = [tiles[i] for i in kept], [pieces[i]._replace(cols=whole_rows) for i in kept]
-    spans = [_spans(build, known, piece, read) for piece in pieces]
+    shape = build.layout(read).shape
+    # Whether a piece of the first read has all of the letters that the result lacks.
+    spans = [
+        all(
+            span.size == size
+            for letter, span, size in zip(known.operands[1], (x.rows, x.cols), shape, strict=True)
+            if letter in known.adds_over
+        )
+        for x in pieces
+    ]
     # Parts are accumulated, so old values have to go; a part that spans all is put over them.
     if written and not all(spans):
         clear(build, statement.out)
@@ -191,14 +202,14 @@ def _add_parts(build: Builder, statement: Map, known: Function, written: bool) -
         targets = known_targets.get((replica, out_rows, out_cols))
         if targets is None:
             targets = known_targets[replica, out_rows, out_cols] = [
-                build.tile(statement.out, *tile, to).cut(out_rows, out_cols)
+                piece
                 for to in served[replica]
-                for tile in out.overlapping_tiles(out_rows, out_cols)
+                for piece in pieces_in(build, statement.out, to, out_rows, out_cols)
             ]
         owned = [
             x for x in targets if spans_all and x.rank == rank and (x.rows, x.cols) == (out_rows, out_cols)
         ]
-        reads = _reads(build, statement, known, rank, rows, cols)
+        reads = _reads(build, statement, rank, known.ranges(rows, cols)[1:])
         part = (
             owned[0]
             if owned
@@ -209,21 +220,6 @@ def _add_parts(build: Builder, statement: Map, known: Function, written: bool) -
         kind, parts = PUT if spans_all else ACCUMULATE, [part.cut(x.rows, x.cols) for x in others]
         one = np.zeros(len(others), dtype=np.int64)
         build.transfers(one + kind, Slices.of(parts), Slices.of(others), [How()], one)
-
-
-def _served(build: Builder, read: str, out: str) -> list[list[int]]:
-    """Return for each replica of a tensor the replicas of another that it gives parts to, being near."""
-    served: list[list[int]] = [[] for _ in range(build.layout(read).replicas)]
-    for replica, owners in enumerate(build.layout(out).replica_owners):
-        # One replica of the read serves each replica of the result, or its parts would count twice.
-        served[build.layout(read).replica(int(owners[0]))].append(replica)
-    return served
-
-
-def _spans(build: Builder, known: Function, piece: Slice, tensor: str) -> bool:
-    """Whether a piece of the first read has all of the letters that the result lacks."""
-    both = zip(known.operands[1], (piece.rows, piece.cols), build.layout(tensor).shape, strict=True)
-    return all(span.size == size for letter, span, size in both if letter in known.adds_over)
 
 
 class _Part(NamedTuple):
@@ -255,11 +251,7 @@ def _over_lines(build: Builder, statement: Map, known: Function, written: bool) 
     begun: set[int] = set()
     for target in tiles_of(build, statement.out):
         rank, spans = target.rank, known.ranges(target.rows, target.cols, lines)[1:]
-        reads = [
-            rooms[rank] if number == 0 and rank in rooms
-            else gathered(build, name, rank, *spans[number], slot=("map", number))
-            for number, name in enumerate(statement.reads)
-        ]  # fmt: skip
+        reads = _reads(build, statement, rank, spans, rooms.get(rank))
         _write(build, statement, target, reads, begun)
 
 
@@ -338,10 +330,7 @@ def _sum_parts(build: Builder, statement: Map, known: Function, parts: list[_Par
             if mine and (is_whole or (sums is not None and sums.in_place))
             else build.temporary(rank, statement.out, rows, piece.cols, slot=("map", "part"))
         )
-        reads = [
-            piece if number == 0 else gathered(build, name, rank, *spans[number], slot=("map", number))
-            for number, name in enumerate(statement.reads)
-        ]
+        reads = _reads(build, statement, rank, spans, piece)
         _write(build, statement, result, reads, begun)
         made[rank] = result
         for target in targets if sums is None else ():

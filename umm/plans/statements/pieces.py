@@ -12,6 +12,7 @@ from umm.plans.movement.gathers import gather_among, manner_of
 from umm.schedules.table.buffers import Slice
 from umm.schedules.writer.builder import Builder, How
 
+Ends = tuple[Slice, Slice]  # of a move: from where, to where
 BACK = replace(OF_MANY, card="copies", lane="back")
 """How sums are gathered on lanes of their own: those still added up need not wait, nor other partners."""
 
@@ -37,17 +38,12 @@ def gathered(
     of_rank = build.of_ranks(build.number(tensor))
     if of_rank is not None and rows.size and cols.size and of_rank[rank].cut(rows, cols)[3:] == (rows, cols):
         return of_rank[rank].inner(rows, cols)
-    layout = build.layout(tensor)
-    replica = layout.replica(rank)
-    tiles = layout.overlapping_tiles(rows, cols)
-    if len(tiles) == 1 and layout.owner(tiles[0], replica) == rank:
-        return build.tile(tensor, *tiles[0], replica).cut(rows, cols)
-    room, node = (
-        build.temporary(rank, tensor, rows, cols, slot=slot),
-        node_of_ranks(build.machine, build.ranks),
-    )
-    for tile in tiles:
-        piece = build.tile(tensor, *tile, replica).cut(rows, cols)
+    owned = own_part(build, tensor, rank, rows, cols)
+    if owned is not None:
+        return owned
+    room = build.temporary(rank, tensor, rows, cols, slot=slot)
+    node = node_of_ranks(build.machine, build.ranks)
+    for piece in pieces_in(build, tensor, build.layout(tensor).replica(rank), rows, cols):
         far = node[piece.rank] != node[rank] and build.machine.fabric.cards
         how: How = {"lane": across} if far and across else {}
         build.get(piece, room.cut(piece.rows, piece.cols), **how)
@@ -67,8 +63,8 @@ def clear(build: Builder, tensor: str, ranks: Collection[int] | None = None) -> 
             build.map("zero", tile)
 
 
-def add_at_owners(build: Builder, made: Layout, replica: int, tensor: str, part: Slice) -> None:
-    """Add a part of a sum to the tiles of each replica of a tensor that takes it from some replica.
+def to_owners(build: Builder, made: Layout, replica: int, tensor: str, part: Slice) -> Iterator[Ends]:
+    """Yield pieces of a part and their places in each replica of a tensor that takes it from some replica.
 
     Args:
         made: Layout by whose tiles the parts are made.
@@ -77,12 +73,32 @@ def add_at_owners(build: Builder, made: Layout, replica: int, tensor: str, part:
     """
     layout = build.layout(tensor)
     for number, owners in enumerate(layout.replica_owners):
-        # Each replica of the sum takes its parts from one replica, or they would count twice.
-        if made.replica(int(owners[0])) != replica:
-            continue
-        for tile in layout.overlapping_tiles(part.rows, part.cols):
-            target = build.tile(tensor, *tile, number).cut(part.rows, part.cols)
-            build.accumulate(part.cut(target.rows, target.cols), target)
+        # Each replica of a sum takes its parts from one replica, or they would count twice.
+        if made.replica(int(owners[0])) == replica:
+            for tile in layout.overlapping_tiles(part.rows, part.cols):
+                target = build.tile(tensor, *tile, number).cut(part.rows, part.cols)
+                yield part.cut(target.rows, target.cols), target
+
+
+def add_at_owners(build: Builder, made: Layout, replica: int, tensor: str, part: Slice) -> None:
+    """Add a part of a sum at its owners; see :func:`to_owners`."""
+    for piece, target in to_owners(build, made, replica, tensor, part):
+        build.accumulate(piece, target)
+
+
+def own_part(build: Builder, tensor: str, rank: int, rows: Interval, cols: Interval) -> Slice | None:
+    """Return some rows and columns of a tensor in one of a rank's own tiles, if that has all of them."""
+    layout = build.layout(tensor)
+    tiles, replica = layout.overlapping_tiles(rows, cols), layout.replica(rank)
+    if len(tiles) == 1 and layout.owner(tiles[0], replica) == rank:
+        return build.tile(tensor, *tiles[0], replica).cut(rows, cols)
+    return None
+
+
+def pieces_in(build: Builder, tensor: str, replica: int, rows: Interval, cols: Interval) -> Iterator[Slice]:
+    """Yield slices of some rows and columns of a replica of a tensor, at their owners."""
+    for tile in build.layout(tensor).overlapping_tiles(rows, cols):
+        yield build.tile(tensor, *tile, replica).cut(rows, cols)
 
 
 def pieces_by_owner(
@@ -90,8 +106,7 @@ def pieces_by_owner(
 ) -> dict[int, list[Slice]]:
     """Slices of some rows and columns of a replica of a tensor, by owner."""
     by_owner: dict[int, list[Slice]] = {}
-    for tile in build.layout(tensor).overlapping_tiles(rows, cols):
-        piece = build.tile(tensor, *tile, replica).cut(rows, cols)
+    for piece in pieces_in(build, tensor, replica, rows, cols):
         by_owner.setdefault(piece.rank, []).append(piece)
     return by_owner
 

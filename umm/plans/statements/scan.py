@@ -16,7 +16,7 @@ from umm.dtypes import itemsize
 from umm.interval import Interval
 from umm.machines import Machine
 from umm.plans.statements.lowering import Context, write
-from umm.plans.statements.pieces import clear, gathered
+from umm.plans.statements.pieces import clear, gathered, own_part, to_owners
 from umm.program.functions.scan import GRADIENTS, RATED, States
 from umm.program.statements.scan import Recurrent, Scan, ScanGrad
 from umm.schedules.table.buffers import Slice
@@ -65,7 +65,15 @@ def _(statement: ScanGrad, build: Builder, context: Context) -> str:
     for name in summed:
         if name in context.written:
             clear(build, name)
-    starts = [_states_before(writing, chain, statement.dstate) for chain in writing.chains]
+    starts = list[list[Slice | None]]()  # the states before each job, at its rank; None where they are zero
+    for chain in writing.chains:
+        before, state = list[Slice | None](), None
+        for number, job in enumerate(chain):
+            before.append(state if job.cut[0] else writing.first(job))
+            if job.cut[1]:
+                state = writing.state(job, writing.operands(job), before[-1], statement.dstate, alone=True)
+                state = writing.carried(state, chain[number + 1], statement.dstate)
+        starts.append(before)
     for chain, before in zip(writing.chains, starts, strict=True):
         later = None
         for number in reversed(range(len(chain))):
@@ -165,26 +173,17 @@ class _Writing:
 
     def room(self, name: str, job: Job, beside: bool = False) -> Slice:
         """Return where a result becomes: in a tile of its rank if it has just these, or beside."""
-        layout, (rows, cols) = self.build.layout(name), self.spans(name, job)
-        tiles, replica = layout.overlapping_tiles(rows, cols), layout.replica(job.rank)
-        made, target = job.cols["c"], job.target.cols
+        spans, made, target = self.spans(name, job), job.cols["c"], job.target.cols
         uncut = not beside and target.start <= made.start and made.stop <= target.stop
-        if uncut and len(tiles) == 1 and layout.owner(tiles[0], replica) == job.rank:
-            return self.build.tile(name, *tiles[0], replica).cut(rows, cols)
-        return self.build.temporary(job.rank, name, rows, cols)
+        owned = own_part(self.build, name, job.rank, *spans) if uncut else None
+        return owned or self.build.temporary(job.rank, name, *spans)
 
     def deliver(self, name: str, job: Job, became: Slice, adds: bool = False) -> None:
         """Put or add a result to those of its owners that take it from the replica of its job."""
-        layout, made = self.build.layout(name), self.build.layout(self.target)
-        for replica, owners in enumerate(layout.replica_owners):
-            if made.replica(int(owners[0])) != job.replica:
-                continue
-            for tile in layout.overlapping_tiles(became.rows, became.cols):
-                target = self.build.tile(name, *tile, replica)
-                piece = target.cut(became.rows, became.cols)
-                if not piece.elements or target.buffer == became.buffer:
-                    continue
-                (self.build.accumulate if adds else self.build.put)(became.cut(piece.rows, piece.cols), piece)
+        made = self.build.layout(self.target)
+        for piece, target in to_owners(self.build, made, job.replica, name, became):
+            if target.buffer != became.buffer:
+                (self.build.accumulate if adds else self.build.put)(piece, target)
 
     def seconds(self, job: Job, backward: bool = False) -> float:
         """Return how long a kernel scans for a job."""
@@ -214,17 +213,6 @@ def _forward(writing: _Writing, statement: Scan, job: Job, state: Slice | None) 
         return after
     writing.deliver(statement.last, job, after)
     return None
-
-
-def _states_before(writing: _Writing, chain: Sequence[Job], name: str) -> list[Slice | None]:
-    """Write the states before each job along a sequence, at its rank; None where they are zero."""
-    before, state = list[Slice | None](), None
-    for number, job in enumerate(chain):
-        before.append(state if job.cut[0] else writing.first(job))
-        if job.cut[1]:
-            state = writing.state(job, writing.operands(job), before[-1], name, alone=True)
-            state = writing.carried(state, chain[number + 1], name)
-    return before
 
 
 def _backward(

@@ -30,12 +30,9 @@ def _(statement: SparseAttention, build: Builder, context: Context) -> str:
     """Write sparse attention."""
     writing = _Writing(build, statement, context.written)
     for number, job in enumerate(writing.jobs):
-        out = job.target
-        if out.cols != job.wide:
-            out = build.temporary(job.rank, statement.out, job.rows, job.wide)
+        out = writing.room_of(job)
         writing.map("sparse_attend", out, writing.operands(number, job.cols), writing.takes(job))
-        if out != job.target:
-            build.get(out.cut(job.target.rows, job.target.cols), job.target)
+        writing.keep(job, out)
     return ""
 
 
@@ -48,14 +45,10 @@ def _(statement: SparseAttentionGrad, build: Builder, context: Context) -> str:
     writing.clear([x for x in dict.fromkeys(x for _, x in rest) if x not in alone])
     count = build.layout(one.q).shape[1] // heads.head
     for number, job in enumerate(writing.jobs):
-        out = job.target
-        if out.cols != job.wide:
-            out = build.temporary(job.rank, one.out, job.rows, job.wide)
-        fn, seconds = by_queries[0], writing.takes(job)
+        out, fn, seconds = writing.room_of(job), by_queries[0], writing.takes(job)
         reads = writing.operands(number, job.cols, one.do)
         writing.map(fn, out, reads, seconds, count=count)
-        if out != job.target:
-            build.get(out.cut(job.target.rows, job.target.cols), job.target)
+        writing.keep(job, out)
         if not job.own.size:
             continue
         reads = writing.operands(number, job.own, one.do)

@@ -1,18 +1,17 @@
 """Sums over replicas that hold partial sums: by the collective that they are, done as that is done alone."""
 
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from functools import lru_cache
 from typing import NamedTuple
 
-from umm.arrays import Ints
 from umm.layouts.layout import Layout
 from umm.machines import Machine
 from umm.plans.collectives import library
 from umm.plans.collectives.collective import fastest_of, known, ways
-from umm.plans.collectives.way import Exchange
+from umm.plans.collectives.way import Exchange, Shares
 from umm.plans.movement.blocks import held
 from umm.plans.movement.choice import LIBRARY
+from umm.plans.movement.sums import size_of
 from umm.plans.statements.lowering import Context, write
 from umm.plans.statements.pieces import clear, sum_in_place
 from umm.program import Chain, Sum
@@ -77,8 +76,10 @@ def sum_groups(
     way, zeroed = _fastest(groups, x, layout, key, tensor.dtype, build.machine, alone, only)
     if out in context.written and not alone:
         clear(build, out)
-    with _all_engines(build):
-        _write_groups(build, groups, way, given, out, zeroed)
+    # A rank has as many accumulates in flight as a collective alone has.
+    before, build.lanes["accumulate"] = build.lanes["accumulate"], build.machine.copy_engines
+    _write_groups(build, groups, way, given, out, zeroed)
+    build.lanes["accumulate"] = before
     named = build.machine.library.name if way == library.LIBRARY and build.machine.library else way
     return f"{DONE[groups.what]} by {named}"
 
@@ -98,10 +99,10 @@ def collectives_of(x: Layout, out: Layout) -> Groups | None:
     if given is None or gets is None:
         return None
     members: dict[tuple[int, ...], list[int]] = {}
-    for rank, (rect, size) in enumerate(zip(given.tolist(), _sizes(given).tolist(), strict=True)):
+    for rank, (rect, size) in enumerate(zip(given.tolist(), size_of(given).tolist(), strict=True)):
         if size:
             members.setdefault(tuple(rect), []).append(rank)
-    sizes, kinds = _sizes(gets), set[str]()
+    sizes, kinds = size_of(gets), set[str]()
     for rect, ranks in members.items():
         filled = [rank for rank in ranks if sizes[rank]]
         inside = all(
@@ -117,12 +118,6 @@ def collectives_of(x: Layout, out: Layout) -> Groups | None:
     if len(kinds) != 1 or sizes.sum() != sizes[[rank for ranks in members.values() for rank in ranks]].sum():
         return None
     return Groups(kinds.pop(), tuple(map(tuple, members.values())))
-
-
-def _sizes(rects: Ints) -> Ints:
-    """Return the elements of each rank's rows and columns."""
-    sizes: Ints = (rects[:, 1] - rects[:, 0]).clip(0) * (rects[:, 3] - rects[:, 2]).clip(0)
-    return sizes
 
 
 @lru_cache(maxsize=512)
@@ -164,17 +159,6 @@ def _fastest(
     return choices[[*schedules].index(best)]
 
 
-@contextmanager
-def _all_engines(build: Builder) -> Iterator[None]:
-    """Let a rank have as many accumulates in flight as a collective alone has."""
-    before = build.lanes["accumulate"]
-    build.lanes["accumulate"] = build.machine.copy_engines
-    try:
-        yield
-    finally:
-        build.lanes["accumulate"] = before
-
-
 def _write_groups(
     build: Builder, groups: Groups, way: str, parts: Mapping[int, Slice], out: str, zeroed: bool
 ) -> None:
@@ -196,16 +180,5 @@ def _write_groups(
             room = kept.__getitem__ if kept else None
             write(Exchange(build, ranks, given.__getitem__, gets[root], room, zeroed))
         else:
-            cuts = _Cut(given, gets), _Cut(kept, gets) if kept else None
+            cuts = Shares(given, gets), Shares(kept, gets) if kept else None
             write(Exchange(build, ranks, cuts[0], gets.__getitem__, cuts[1], zeroed))
-
-
-class _Cut(NamedTuple):
-    """Parts of each rank's operand by the owner of their sum."""
-
-    whole: Mapping[int, Slice]
-    gets: Mapping[int, Slice]
-
-    def __call__(self, rank: int, owner: int) -> Slice:
-        """Return it."""
-        return self.whole[rank].cut(self.gets[owner].rows, self.gets[owner].cols)
