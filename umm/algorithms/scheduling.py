@@ -158,10 +158,11 @@ def schedule(
     # Lower the multiply as if its operands were in place, then put redistributions around it.
     part = by_universal(replace(program, given=""), machine, stationary, **options)
     from umm.algorithms.writing import joined
-    from umm.plans.redistribution.fastest import fastest_ways
+    from umm.plans.redistribution.fastest import moves_of
 
     if ways is None:
-        ways = fastest_ways(program, machine, str(part.options["final"]))
+        moves = moves_of(program, machine, str(part.options["final"]))
+        ways = {x: move.way for x, move in moves.items()}
     return joined(program, machine, part, ways)
 
 

@@ -60,7 +60,7 @@ def fingerprint(
             # Keys contain rectangles, which differ between row cuts and column cuts; only which copies are
             # equal counts.
             parts += [x, copies.setdefault(names[x].key(blocks), len(copies)), bytes_of(blocks, x)]
-            for ranks, owners in sharers(blocks, x):
+            for ranks, owners in sharers(blocks.needed(x)):
                 rect = need[ranks[0]]
                 low, high = (
                     np.maximum(tiles[owners, ::2], rect[::2]),

@@ -24,9 +24,12 @@ def chunk(spans: Spans, number: int, parts: int) -> Spans:
     >>> chunk(((0, 3), (5, 7)), 1, 2)
     ((5, 7),)
     """
-    total = sum(stop - start for start, stop in spans)
-    length = -(-total // parts)
-    first, last = min(number * length, total), min((number + 1) * length, total)
+    length = -(-sum(stop - start for start, stop in spans) // parts)
+    return between(spans, number * length, (number + 1) * length)
+
+
+def between(spans: Iterable[tuple[int, int]], first: int, last: int) -> Spans:
+    """Return some of the indices in ranges, by number: counted as if these followed each other."""
     ranges, before = [], 0
     for start, stop in spans:
         begin, end = max(first - before, 0), min(last - before, stop - start)
@@ -47,12 +50,12 @@ def strided(spans: Spans, number: int, parts: int, split: int) -> Spans:
 
 
 def merged(spans: Iterable[tuple[int, int]]) -> Spans:
-    """Return ranges with those that touch made one."""
+    """Return ranges with those that touch or overlap made one."""
     ranges: list[tuple[int, int]] = []
     for start, stop in sorted(spans):
         if start < stop:
-            if ranges and ranges[-1][1] == start:
-                ranges[-1] = (ranges[-1][0], stop)
+            if ranges and start <= ranges[-1][1]:
+                ranges[-1] = (ranges[-1][0], max(ranges[-1][1], stop))
             else:
                 ranges.append((start, stop))
     return tuple(ranges)

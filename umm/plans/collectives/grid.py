@@ -12,7 +12,7 @@ from umm.schedules.table.buffers import Slice
 
 
 class Turn(NamedTuple):
-    """A line of ranks along which a part of some pieces is gathered."""
+    """A line of ranks along which a part of some pieces is gaplacedd."""
 
     # The ranks of the line, and for each the rank whose piece it has and the others get.
     origins: dict[int, int]
@@ -36,9 +36,9 @@ def all_gather(x: way.Gather) -> None:
     """Along one axis after another; each axis is the first for a part of every piece."""
     for turn in turns(x.build.machine, x.ranks, x.build.ranks):
         # A line of the grid is a ring collective; only what counts as a rank's piece differs by stage.
-        there = partial(turn.of, x.into)
-        here: way.Piece = way.Cut(x.given, turn.part, turn.parts) if turn.first else way.Own(there)
-        ring.all_gather(way.Exchange(x.build, list(turn.origins), here, there, manner=turn.ports(x.manner)))
+        placed = partial(turn.of, x.into)
+        here: way.Piece = way.Cut(x.given, turn.part, turn.parts) if turn.first else way.Own(placed)
+        ring.all_gather(way.Exchange(x.build, list(turn.origins), here, placed, manner=turn.ports(x.manner)))
 
 
 @way.one_collective
@@ -47,13 +47,13 @@ def reduce_scatter(x: way.Scatter) -> None:
     kept = way.Rooms(x)
     # A reduce-scatter is the all-gather run backwards, so the last axis of each part comes first.
     for turn in reversed(list(turns(x.build.machine, x.ranks, x.build.ranks))):
-        here, there = partial(turn.of, x.given if turn.last else kept), partial(turn.of, kept)
+        here, placed = partial(turn.of, x.given if turn.last else kept), partial(turn.of, kept)
         line, ports = list(turn.origins), turn.ports(x.manner)
-        ring.reduce_scatter(way.Exchange(x.build, line, here, way.Own(there), there, x.zeroed, ports))
+        ring.reduce_scatter(way.Exchange(x.build, line, here, way.Own(placed), placed, x.zeroed, ports))
 
 
 def turns(machine: Machine, ranks: Sequence[int], total: int) -> Iterator[Turn]:
-    """Yield the lines along which parts of pieces are gathered, one axis of every part after another."""
+    """Yield the lines along which parts of pieces are gaplacedd, one axis of every part after another."""
     axes = lines_of(machine, ranks, total)
     count = len(axes)
     # With n axes the pieces are cut into n parts and part i starts along axis i: at every stage each axis is
@@ -61,7 +61,7 @@ def turns(machine: Machine, ranks: Sequence[int], total: int) -> Iterator[Turn]:
     origins_of = [{rank: [rank] for rank in ranks} for _ in axes]
     for stage in range(count):
         for part in range(count):
-            axis, gathered = (part + stage) % count, dict[int, list[int]]()
+            axis, gaplacedd = (part + stage) % count, dict[int, list[int]]()
             for line in axes[axis]:
                 for number in range(len(origins_of[part][line[0]])):
                     origins = {rank: origins_of[part][rank][number] for rank in line}
@@ -69,8 +69,8 @@ def turns(machine: Machine, ranks: Sequence[int], total: int) -> Iterator[Turn]:
                 # After a line's gather each of its ranks holds what the whole line held, the input of the
                 # next axis.
                 everything = [origin for rank in line for origin in origins_of[part][rank]]
-                gathered |= dict.fromkeys(line, everything)
-            origins_of[part] = gathered
+                gaplacedd |= dict.fromkeys(line, everything)
+            origins_of[part] = gaplacedd
 
 
 def refuses(machine: Machine, ranks: Sequence[int], total: int) -> str | None:

@@ -1,6 +1,5 @@
 """Blocks: the m, n and k that each rank multiplies, by the matrix that stays in place."""
 
-from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 from functools import cached_property, lru_cache
 from hashlib import blake2b
@@ -11,6 +10,7 @@ import numpy as np
 from umm.arrays import Bools, Ints, offsets_of
 from umm.interval import Interval
 from umm.layouts.edges import ceil_edges
+from umm.layouts.frameworks.held import between
 from umm.layouts.frameworks.mesh import Parts
 from umm.layouts.layout import Layout
 from umm.program.problem import Problem
@@ -172,19 +172,11 @@ def _split(problem: Problem, stationary: str) -> Blocks | None:
     (tiles, axis), *_ = ((held(joined.layout(x)), SIDES[x].index(split)) for x in "ABC" if split in SIDES[x])
     assert tiles is not None
     first = result.ranges[split] - tiles[:, 2 * axis : 2 * axis + 1]  # counted from the first of a rank's own
-    intervals = tuple(_between(spans, *x) for spans, x in zip(spans_of, first.tolist(), strict=True))
+    intervals = tuple(
+        tuple(Interval(*x) for x in between(spans, start, stop))
+        for spans, (start, stop) in zip(spans_of, first.tolist(), strict=True)
+    )
     return replace(result, split=split, intervals=intervals)
-
-
-def _between(spans: Iterable[Interval], start: int, stop: int) -> tuple[Interval, ...]:
-    """Elements start to stop of some intervals, counted as if these followed each other."""
-    spans_between, before = [], 0
-    for span in spans:
-        low, high = max(start - before, 0), min(stop - before, span.stop - span.start)
-        if low < high:
-            spans_between.append(Interval(span.start + low, span.start + high))
-        before += span.stop - span.start
-    return tuple(spans_between)
 
 
 def _joined(problem: Problem) -> tuple[Problem, str, tuple[tuple[Interval, ...], ...]] | None:

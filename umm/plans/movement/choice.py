@@ -69,14 +69,12 @@ def chosen(problem: Problem, machine: Machine, stationary: str, movement: str) -
     # The cheap answer first: on one node no block has to be cut.
     if one_sided(machine, problem.p, movement):
         return Chosen(largest_matrix(problem) if stationary == "auto" else stationary, None, None)
-    nodes = node_count(machine, problem.p) > 1
     # Part of the cache's key: equal layouts may number their tiles in different ways, where some are empty.
     key = tuple(layout.cuts for layout in problem.layouts)
-    choice = _by_collectives(problem, key, machine, stationary, movement, nodes)
+    choice = _by_collectives(problem, key, machine, stationary, movement)
     # A decode step's sum is latency-bound, and the one-sided ending picks among all known ways of summing.
-    if movement == AUTO and choice.how is not None and _sums_few(choice.how, machine):
-        return Chosen(choice.stationary, None, None)
-    if choice.how is not None and _sums_unlike(choice.how, machine):
+    few = movement == AUTO and choice.how is not None and _sums_few(choice.how, machine)
+    if few or (choice.how is not None and _sums_unlike(choice.how, machine)):
         return Chosen(choice.stationary, None, None)
     if movement == LIBRARY and choice.how is not None and has_library(machine, problem.p):
         return choice._replace(how=replace(choice.how, library=True))
@@ -125,7 +123,7 @@ def in_words(how: Gathered, machine: Machine, names: Mapping[str, str]) -> str:
 def moves(how: Gathered, machine: Machine) -> dict[str, str]:
     """How each of A, B and C moves, in words: ``gathered by level``."""
     words = {
-        x: f"gathered {_level([ranks for ranks, _ in sharers(how.blocks, x)], machine, how)}"
+        x: f"gathered {_level([ranks for ranks, _ in sharers(how.blocks.needed(x))], machine, how)}"
         for x in how.collects
     }
     groups = [group for group in how.sums.groups if len(group.ranks) > 1]
@@ -217,12 +215,10 @@ def host_count(machine: Machine, ranks: int) -> int:
 
 @lru_cache(maxsize=65536)
 def _by_collectives(
-    problem: Problem, key: object, machine: Machine, stationary: str, movement: str, nodes: bool
+    problem: Problem, key: object, machine: Machine, stationary: str, movement: str
 ) -> Chosen:
     usual = largest_matrix(problem)
-    able = (usual, *(x for x in MATRICES if x != usual)) if stationary == "auto" else (
-        usual if stationary == "auto" else stationary,
-    )  # fmt: skip
+    able = (usual, *(x for x in MATRICES if x != usual)) if stationary == "auto" else (stationary,)
     best, least, alone = Chosen(able[0], None, None), np.inf, None
     for matrix in able:
         cut = blocks(problem, matrix)
@@ -256,7 +252,10 @@ def _in_chunks(stationary: str, how: Gathered, machine: Machine) -> Chosen:
     # Smaller multiplies fill a device worse, and what moves beside them slows them down; so few chunks, or
     # none, may be better than many. The price is no more than that of the whole multiply, which a chain takes
     # where an earlier statement has gathered the operands.
-    near, undivided = _near(how, machine), price_of(how, machine)
+    p, undivided = how.blocks.problem.p, price_of(how, machine)
+    groups = [ranks for x in how.collects for ranks, _ in sharers(how.blocks.needed(x))]
+    # Whether those who gather from each other are in one node.
+    near = node_count(machine, p) == 1 or all(len(nodes_of(machine, x, p)) == 1 for x in groups)
     size = max(x[1] - x[0] for x in how.blocks.ranges[how.along].tolist())
     # A multiply that moves nothing has nothing to hide.
     most = min(MOST_CHUNKS, size // LEAST_OF_CHUNK) if how.collects or how.sums.groups else 1
@@ -276,13 +275,6 @@ def _in_chunks(stationary: str, how: Gathered, machine: Machine) -> Chosen:
         candidates.append((seconds * (1.0 if each.chunks == 1 else 1.0 + WORTH), parts, each, price))
     _, _, each, price = min(candidates, key=lambda x: x[:2])
     return Chosen(stationary, each, replace(price, gemms=np.minimum(price.gemms, undivided.gemms)))
-
-
-def _near(how: Gathered, machine: Machine) -> bool:
-    """Return whether those who gather from each other are in one node."""
-    p = how.blocks.problem.p
-    groups = [ranks for x in how.collects for ranks, _ in sharers(how.blocks, x)]
-    return node_count(machine, p) == 1 or all(len(nodes_of(machine, x, p)) == 1 for x in groups)
 
 
 def _slowed(machine: Machine, how: Gathered) -> float:

@@ -61,7 +61,7 @@ def gather(build: Builder, how: Gathered, operand: Operand, slot: int) -> Mappin
     for number in range(chunks):
 
         def write(number: int = number) -> None:
-            for ranks, owners in sharers(blocks, matrix):
+            for ranks, owners in sharers(blocks.needed(matrix)):
                 piece = copies[ranks[0]]
                 most = max(tile_of(x).cut(piece.rows, piece.cols).elements for x in owners)
                 manner = manner_of(build.machine, ranks, build.ranks, most * itemsize)

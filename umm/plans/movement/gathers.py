@@ -58,13 +58,9 @@ def bytes_of(blocks: Blocks, matrix: str) -> int:
     return int(sides.prod(axis=1).max()) * blocks.problem.itemsize(matrix)
 
 
-def sharers(blocks: Blocks, matrix: str) -> list[tuple[list[int], list[int]]]:
-    """Return ranks of one replica of A or B that need the same of it and lack some, and who owns that."""
-    return _sharers(blocks.needed(matrix))
-
-
 @lru_cache(maxsize=2048)
-def _sharers(needed: Needed) -> list[tuple[list[int], list[int]]]:
+def sharers(needed: Needed) -> list[tuple[list[int], list[int]]]:
+    """Return ranks of one replica of A or B that need the same of it and lack some, and who owns that."""
     need, tiles, replica = needed.rects, held(needed.layout), needed.layout.replica_of_rank
     assert tiles is not None
     groups = []
@@ -189,19 +185,15 @@ def manner_of(machine: Machine, ranks: Sequence[int], total: int, nbytes: float)
     if not lanes_apart(machine, ranks, total, nbytes):
         return PLAIN
     if not _levels(machine, tuple(ranks), total):
-        return replace(OF_MANY, flights=_flights(machine, ranks, total, nbytes)).across
+        # Those under way start together and share a card alike, so that it is idle while they start. By level
+        # there are fewer of them: what arrives early is passed on inside the node meanwhile. Enough are in
+        # flight that their bytes cover the start of the next ones (a bandwidth-delay product).
+        route = [*machine.route(*(machine.device_of(rank, total) for rank in ranks[:2]))]
+        starts, takes = machine.link_latency[route].sum(), nbytes / machine.link_bandwidth[route].min()
+        flights = min(len(ranks) - 1, max(OF_MANY.flights, ceil(float(BESIDE * starts / takes))))
+        return replace(OF_MANY, flights=flights).across
     # With few nodes one lane a partner suffices, and keeps waves apart.
     return OF_MANY if _node_count(machine, tuple(ranks), total) > WAVES else IN_WAVES
-
-
-def _flights(machine: Machine, ranks: Sequence[int], total: int, nbytes: float) -> int:
-    """Return how many messages each of some ranks, one in each node, has under way."""
-    # Those under way start together and share a card alike, so that it is idle while they start. By level
-    # there are fewer of them: what arrives early is passed on inside the node meanwhile.
-    route = [*machine.route(*(machine.device_of(rank, total) for rank in ranks[:2]))]
-    # Enough messages in flight that their bytes cover the start of the next ones (a bandwidth-delay product).
-    starts, takes = machine.link_latency[route].sum(), nbytes / machine.link_bandwidth[route].min()
-    return min(len(ranks) - 1, max(OF_MANY.flights, ceil(float(BESIDE * starts / takes))))
 
 
 def across_nodes(machine: Machine, ranks: Sequence[int], total: int) -> bool:

@@ -10,7 +10,7 @@ from umm.arrays import Ints
 from umm.interval import Interval
 from umm.plans.movement.blocks import SIDES, Blocks, held
 from umm.plans.movement.gathers import Operand, sharers
-from umm.plans.movement.sums import Summed, Sums, add_up, sums_of
+from umm.plans.movement.sums import Sums, add_up, sums_to
 from umm.schedules.table.buffers import Slice, Slices
 from umm.schedules.writer.builder import Builder
 
@@ -64,7 +64,7 @@ def gathered(blocks: Blocks, chunks: int = 1, near: bool = False) -> Gathered | 
         near: Whether those who gather from each other are in one node, so that each may begin with another's
             part: a chunk is then what one rank has of it, as in a ring.
     """
-    sums = sums_of(blocks)
+    sums = Sums((), True) if blocks.whole else sums_to(blocks.needed("C"))
     if sums is None:
         return None
     # Chunks along n or m split C into parts that can be summed while the next one is multiplied; along k each
@@ -86,7 +86,7 @@ def _turns(blocks: Blocks) -> tuple[str, dict[int, list[int]]]:
     (matrix,) = lacking
     tiles, need, turns = held(blocks.problem.layout(matrix)), blocks.of(matrix), dict[int, list[int]]()
     assert tiles is not None
-    together = sharers(blocks, matrix)
+    together = sharers(blocks.needed(matrix))
     rects = tiles[together[0][1]]
     side = int((rects[:, :2] == rects[0, :2]).all())  # 0 where owners have rows of it, 1 for columns
     other = [2 - 2 * side, 3 - 2 * side]
@@ -140,7 +140,9 @@ def multiply_blocks(
     if first:
         # Rotating rooms: a multiply reuses one only after its sum, which is then IN_ORDER multiplies back.
         room = products.number % IN_ORDER
-        products.held = of_rank if in_place else _room(build, how.blocks, out.tensor, works, room)
+        made = how.blocks.of("C").tolist()
+        spans = {rank: (Interval(*made[rank][:2]), Interval(*made[rank][2:])) for rank in works}
+        products.held = of_rank if in_place else build.room(out.tensor, spans, ("products", room))
         products.number, products.adds = products.number + (not in_place), bool(beta)
     # With sums β has been applied to C before, see `Writer.start`; only a product made in C itself adds to
     # it.
@@ -175,19 +177,17 @@ def _write_sums(
     for place, group in enumerate(how.sums.groups):
         cached = partial(build.once, ("sum", *asked, place), tensor, first) if of_rank else None
         for span in (None,) if of_rank else how.blocks.intervals[group.ranks[0]]:
-            room = products.held if span is None else _split_own(build, how.blocks, tensor, group, span)
-            parts = {rank: _part(how, room[rank], number) for rank in group.ranks}
+            room = products.held
+            if span is not None:
+                rows, cols = (span if how.blocks.split == x else None for x in SIDES["C"])
+                room = {rank: build.own(tensor, rank, rows, cols) for rank in group.ranks}
+            parts = {rank: room[rank] for rank in group.ranks}
+            if how.along != "k" and how.chunks > 1:
+                axis = int(how.along == "n")
+                parts = {rank: piece.part(number, how.chunks, axis) for rank, piece in parts.items()}
             made, places = next(iter(parts.values())), of_rank or room
             targets = {rank: places[rank].cut(made.rows, made.cols) for rank in group.ranks}
             add_up(build, group, parts, targets, products.adds, how.library, cached=cached)
-
-
-def _split_own(
-    build: Builder, blocks: Blocks, tensor: str, group: Summed, span: Interval
-) -> dict[int, Slice]:
-    """Slices of an interval of C, split and in place, at the ranks that add up."""
-    rows, cols = (span if blocks.split == x else None for x in SIDES["C"])
-    return {rank: build.own(tensor, rank, rows, cols) for rank in group.ranks}
 
 
 def _pieces(
@@ -213,19 +213,6 @@ def _pieces(
                 ]
                 slices.append(build.own(names[x].tensor, rank, *names[x].stored(*sides)))
             yield rank, place, slices[0], slices[1], slices[2]
-
-
-def _room(build: Builder, blocks: Blocks, tensor: str, works: Iterable[int], number: int) -> dict[int, Slice]:
-    made = blocks.of("C").tolist()
-    spans = {rank: (Interval(*made[rank][:2]), Interval(*made[rank][2:])) for rank in works}
-    return build.room(tensor, spans, ("products", number))
-
-
-def _part(how: Gathered, piece: Slice, number: int) -> Slice:
-    """Return the chunk of a slice of C."""
-    if how.along == "k" or how.chunks == 1:
-        return piece
-    return piece.part(number, how.chunks, axis=int(how.along == "n"))
 
 
 def _cut(how: Gathered, operand: Operand, ranks: Ints, number: int, slices: Slices) -> Slices:

@@ -16,7 +16,7 @@ from umm.plans.collectives.rings import node_of_ranks, nodes_of
 from umm.plans.movement.blocks import Blocks, Needed, groups_of, held
 from umm.plans.movement.gathers import by_level, lanes_apart
 from umm.plans.movement.multiply import Gathered
-from umm.plans.movement.sums import Summed, Sums, size_of
+from umm.plans.movement.sums import Sums, size_of
 
 NEAR, FAR, CARD, NEAR_APART, FAR_APART = range(5)
 """How bytes go: within a node and beyond it, beyond it on a lane for that alone, and both on lanes enough."""
@@ -253,12 +253,7 @@ def price_one_sided(blocks: Blocks, machine: Machine) -> Price | None:
     tiles = held(layout)
     if layout.replicas > 1 or tiles is None:
         return None
-    rows, cols = (
-        np.minimum(made[:, i + 1, None], tiles[:, i + 1]) - np.maximum(made[:, i, None], tiles[:, i])
-        for i in (0, 2)
-    )
-    elements = np.maximum(rows, 0) * np.maximum(cols, 0) * works[:, None]
-    between = elements * float(problem.itemsize("C"))
+    between = _shared(made, tiles) * works[:, None] * float(problem.itemsize("C"))
     np.fill_diagonal(between, 0.0)
     gathered = {
         x: _gathered(blocks.needed(x), problem.itemsize(x), machine) for x in "AB" if blocks.lacks[x].any()
@@ -296,6 +291,15 @@ def gemms_in_chunks(how: Gathered, machine: Machine) -> Floats:
     return total
 
 
+def _shared(some: Ints, others: Ints) -> Floats:
+    """Return the elements that each of some rectangles (down) has in common with each of others (across)."""
+    rows, cols = (
+        np.minimum(some[:, i + 1, None], others[:, i + 1]) - np.maximum(some[:, i, None], others[:, i])
+        for i in (0, 2)
+    )
+    return np.asarray(np.maximum(rows, 0) * np.maximum(cols, 0), dtype=np.float64)
+
+
 @lru_cache(maxsize=MAX_CACHED)
 def _gathered(needed: Needed, itemsize: int, machine: Machine) -> Flow:
     """Flow of an operand's gather."""
@@ -312,12 +316,7 @@ def _gathered(needed: Needed, itemsize: int, machine: Machine) -> Flow:
 
     def has(wanted: Ints, replicas: Ints) -> Floats:
         """Bytes of each wanted rectangle (across) at each rank (down) in some replicas."""
-        rows, cols = (
-            np.minimum(tiles[:, i + 1, None], wanted[:, i + 1]) - np.maximum(tiles[:, i, None], wanted[:, i])
-            for i in (0, 2)
-        )
-        elements = np.maximum(rows, 0) * np.maximum(cols, 0) * (replica[:, None] == replicas)
-        return np.asarray(elements * float(itemsize))
+        return np.asarray(_shared(tiles, wanted) * (replica[:, None] == replicas) * float(itemsize))
 
     for rect, ranks in groups:
         given = has(np.array([rect[:4]]), np.array(rect[4:]))[:, 0]
@@ -411,7 +410,7 @@ def added_up(sums: Sums, total: int, itemsize: int, machine: Machine) -> tuple[F
             ranks, (nodes, places) = each.group >= 0, each.nodes
             owned[0, IN, NEAR, ranks] += share[ranks] * (places - 1)
             owned[0, IN, FAR, ranks] += share[ranks] * (nodes - 1)
-    same = [ranks for x in sums.groups if x.copies > 1 for _, ranks in groups_of_rows(x)]
+    same = [ranks for x in sums.groups if x.copies > 1 for ranks in x.same]
     copied = _among(same, share, machine, in_place=sums.in_place, flies=not sums.in_place)
     add, copy = _charge(machine, True), _charge(machine, False)
     return (
@@ -419,14 +418,6 @@ def added_up(sums: Sums, total: int, itemsize: int, machine: Machine) -> tuple[F
         Flow(*owned * add),
         Flow.of(copied, machine, total, copy),
     )
-
-
-def groups_of_rows(group: Summed) -> list[tuple[tuple[int, ...], list[int]]]:
-    """Return the replicas of each piece of a sum."""
-    ranks_of: dict[tuple[int, ...], list[int]] = {}
-    for rank, piece in zip(group.ranks, map(tuple, group.own.tolist()), strict=True):
-        ranks_of.setdefault(piece, []).append(rank)
-    return list(ranks_of.items())
 
 
 class Ends(NamedTuple):

@@ -13,7 +13,7 @@ from umm.plans.collectives import direct
 from umm.plans.collectives.hierarchical import IN_WAVES, OF_MANY, all_reduce_in_waves
 from umm.plans.collectives.library import BY_LIBRARY
 from umm.plans.collectives.way import PLAIN, Exchange, Held, Manner, Own, Parts, Shares, Way, Writer, parted
-from umm.plans.movement.blocks import Blocks, Needed, groups_of, held
+from umm.plans.movement.blocks import Needed, groups_of, held
 from umm.plans.movement.gathers import (
     SHORT,
     across_nodes,
@@ -43,6 +43,14 @@ class Summed(NamedTuple):
     copies: int  # how many of them own the same: replicas of C
     number: Ints  # which of those each rank is
 
+    @property
+    def same(self) -> list[list[int]]:
+        """The ranks that own each piece, one for each replica of C."""
+        ranks_of: dict[tuple[int, ...], list[int]] = {}
+        for rank, piece in zip(self.ranks, map(tuple, self.own.tolist()), strict=True):
+            ranks_of.setdefault(piece, []).append(rank)
+        return list(ranks_of.values())
+
 
 @dataclass(frozen=True, eq=False)
 class Sums:
@@ -55,11 +63,6 @@ class Sums:
     def adds(self) -> bool:
         """Whether several ranks add to one sum."""
         return any(len(group.ranks) > 1 for group in self.groups)
-
-
-def sums_of(blocks: Blocks) -> Sums | None:
-    """Return the sums of a multiply; None if others own a sum than those who add to it."""
-    return Sums((), True) if blocks.whole else sums_to(blocks.needed("C"))
 
 
 @lru_cache(maxsize=2048)
@@ -193,12 +196,9 @@ def _sum_to_owners(
     # With copies, a reduce-scatter leaves each copy one share of the piece, and an all-gather completes it.
     part = Held({rank: parted(targets[rank], number[rank], copies) for rank in ranks})
     given = Shares({rank: product[rank] for rank in ranks}, part)
-    pieces: dict[tuple[int, ...], list[int]] = {}
-    for rank, piece in zip(ranks, map(tuple, group.own.tolist()), strict=True):
-        pieces.setdefault(piece, []).append(rank)
     into, way = Parts(Held(targets), number, copies), way_among(build, ranks, library)
     _writer(way, "reduce-scatter")(Exchange(build, ranks, given, part, given, adds, manner))
-    for same in pieces.values() if copies > 1 else ():
+    for same in group.same if copies > 1 else ():
         manner = manner_of(build.machine, same, build.ranks, nbytes)
         if across_nodes(build.machine, same, build.ranks):
             manner = COPYING

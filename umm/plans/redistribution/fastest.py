@@ -117,11 +117,6 @@ def moves_of(problem: Problem, machine: Machine, final: str) -> dict[str, Move]:
     return moved
 
 
-def fastest_ways(problem: Problem, machine: Machine, final: str) -> dict[str, str]:
-    """Return for each of A, B and C that is not where it is multiplied the fastest way to move it."""
-    return {x: taken.way for x, taken in moves_of(problem, machine, final).items()}
-
-
 def fastest_copies(machine: Machine, x: Layout, y: Layout, dtype: str) -> str:
     """Return how an algorithm moves an operand: by gets, unless ranks shall have more copies of it.
 

@@ -7,8 +7,8 @@ import numpy as np
 
 from umm.arrays import Ints
 from umm.interval import Interval
-from umm.plans.collectives.way import Exchange, Way
-from umm.plans.redistribution.pieces import OWN, Piece, gets
+from umm.plans.collectives.way import OWN, Exchange, Way
+from umm.plans.redistribution.pieces import Piece, gets
 from umm.schedules.table.buffers import Slice, Slices
 from umm.schedules.writer.builder import Builder, How, Row
 
@@ -68,7 +68,10 @@ def collective(build: Builder, pieces: list[Piece], way: Way) -> None:
                 _gather(build, group, shares[group], way)
                 continue
             for piece in groups[group]:
-                _broadcast(build, root, group, piece, way)
+                # A root that is not of the group takes part with what it has.
+                into = {root: piece.held[root], **piece.wanted}
+                ranks = _with(root, group)
+                way.writers["broadcast"](Exchange(build, ranks, piece.held[root], into.__getitem__))
 
 
 def _groups(pieces: Iterable[Piece]) -> dict[Group, list[Piece]]:
@@ -90,13 +93,6 @@ def _with(root: int, group: Group) -> Group:
     return group if root in group else (root, *group)
 
 
-def _broadcast(build: Builder, root: int, group: Group, piece: Piece, way: Way) -> None:
-    source = piece.held[root]
-    into = piece.wanted
-    ranks = _with(root, group)
-    way.writers["broadcast"](Exchange(build, ranks, source, lambda rank: into.get(rank, source)))
-
-
 def _shares(group: Group, pieces: list[Piece]) -> list[Share]:
     """Shares that the ranks of a group give each other: pieces they have, or will receive."""
     # No share is larger than an equal one; ranks receive the elements that they lack.
@@ -106,19 +102,14 @@ def _shares(group: Group, pieces: list[Piece]) -> list[Share]:
     shares = []
     # Greedy (longest first, to the rank with least so far); pieces that a member already has come first,
     # since only they are bound to certain ranks.
-    for piece in sorted(pieces, key=lambda piece: (not _givers(piece), -piece.elements)):
-        givers = _givers(piece)
+    both = [(sorted(piece.held.keys() & piece.wanted.keys()), piece) for piece in pieces]
+    for givers, piece in sorted(both, key=lambda x: (not x[0], -x[1].elements)):
         most = max(1, len(givers))
         for part in piece.cut(most * -(-piece.elements // (equal * most))):
             rank = min(givers or group, key=given.__getitem__)
             given[rank] += part.elements
             shares.append(Share(rank, part))
     return shares
-
-
-def _givers(piece: Piece) -> list[int]:
-    """Return the ranks of its group that have a piece."""
-    return sorted(piece.held.keys() & piece.wanted.keys())
 
 
 def _gather(build: Builder, group: Group, shares: list[Share], way: Way) -> None:

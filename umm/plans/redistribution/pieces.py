@@ -10,12 +10,11 @@ from umm.arrays import Ints
 from umm.interval import Interval
 from umm.machines import Machine
 from umm.plans.collectives.rings import node_of_ranks
+from umm.plans.collectives.way import OWN
 from umm.schedules.table.buffers import Slice, Slices
 from umm.schedules.table.details import GET
 from umm.schedules.writer.assembly import Room
 from umm.schedules.writer.builder import Builder, How
-
-OWN = "own"  # the lane on which a rank copies within its own memory
 
 
 class Piece(NamedTuple):
