@@ -86,30 +86,26 @@ class Algorithm:
     def refusal(self, problem: Problem, machine: Machine, options: Mapping[str, Any]) -> str | None:
         """Return in one line why it cannot serve a problem, and a remedy; None if it can."""
         # The number of ranks first: `refuses` may assume that a mesh exists.
-        if self.mesh(problem.p, **options) is None:
-            return self._other_ranks(problem.p, machine, options)
-        return self.refuses(problem, machine, **options)
-
-    def check(self, problem: Problem, machine: Machine, options: Mapping[str, Any]) -> None:
-        """Refuse a problem it cannot serve; ProblemError gives the reason and a remedy."""
-        why = self.refusal(problem, machine, options)
-        if why is not None:
-            raise ProblemError(f"{self.name} cannot multiply this: {why}")
-
-    def _other_ranks(self, ranks: int, machine: Machine, options: Mapping[str, Any]) -> str:
-        """Return that so many ranks do not fit, and which numbers nearest to it do."""
+        if self.mesh(problem.p, **options) is not None:
+            return self.refuses(problem, machine, **options)
 
         def nearest(numbers: range) -> int | None:
             return next((p for p in numbers if self.mesh(p, **options) is not None), None)
 
         # Look downwards first, then up to what the machine has: the error offers only sizes that would run.
-        most = machine.device_count * machine.ranks_per_device
+        ranks, most = problem.p, machine.device_count * machine.ranks_per_device
         near = [str(p) for p in (nearest(range(ranks - 1, 0, -1)), nearest(range(ranks + 1, most + 1))) if p]
         # An option that differs from its default may be why the ranks do not fit, so the error names it.
         changed = [f"{x.name}={options[x.name]}" for x in self.options if options[x.name] != x.default]
         given = f" with {', '.join(changed)}" if changed else ""
         works = f"choose {' or '.join(near)}" if near else f"nor does another number up to {most}"
         return f"{counted(ranks, 'rank')} do not fit {self.takes}{given}; {works}"
+
+    def check(self, problem: Problem, machine: Machine, options: Mapping[str, Any]) -> None:
+        """Refuse a problem it cannot serve; ProblemError gives the reason and a remedy."""
+        why = self.refusal(problem, machine, options)
+        if why is not None:
+            raise ProblemError(f"{self.name} cannot multiply this: {why}")
 
 
 def square_root(ranks: int) -> int | None:

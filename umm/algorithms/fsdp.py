@@ -5,7 +5,7 @@ the next layer of a model is while this one computes: as much is hidden as with 
 """
 
 from umm.algorithms.algorithm import Algorithm, Names, Native
-from umm.algorithms.megatron import COLLECTIVE, laid_out, own
+from umm.algorithms.megatron import COLLECTIVE, laid_out
 from umm.algorithms.writing import gathered, near_or_by_level
 from umm.plans.option import Option
 from umm.program.problem import Problem
@@ -22,7 +22,7 @@ def write(build: Builder, names: Names, units: int, prefetch: int, collective: s
     """Gather a unit of B on every rank, multiply with it, and so on."""
     ranks = range(build.ranks)
     collective = near_or_by_level(build, collective, ranks)
-    a, b, c = ({rank: own(build, name, rank) for rank in ranks} for name in names)
+    a, b, c = ({rank: build.placed(name)(rank) for rank in ranks} for name in names)
     for unit in range(units):
         pieces = {rank: b[rank].part(unit, units, axis=1) for rank in ranks}
         # prefetch + 1 slots bound how far gathers run ahead: a slot is free once its unit has been

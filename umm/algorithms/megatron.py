@@ -14,7 +14,6 @@ from umm.layouts.edges import square_grid
 from umm.layouts.layout import Layout
 from umm.plans.option import Option
 from umm.program.problem import MATRICES, Problem
-from umm.schedules.table.buffers import Slice
 from umm.schedules.writer.builder import Builder
 
 COLUMN, ROW = "column", "row"
@@ -64,18 +63,11 @@ def over_mesh(problem: Problem, data: int, tensor: int, part: str) -> Native:
     return laid_out(problem, rows, on_all("col", data), both)
 
 
-def own(build: Builder, name: str, rank: int) -> Slice:
-    """Return the one tile that a rank holds of a matrix; it may be empty."""
-    layout = build.layout(name)
-    (tile,) = layout.tiles_of(rank)
-    return build.tile(name, *tile, layout.replica(rank))
-
-
 def write(build: Builder, names: Names, collective: str, **options: Any) -> None:
     """Multiply the local tiles; sum over the ranks that have multiplied for the same part of C."""
+    a, b, c = (build.placed(name) for name in names)
     for rank in range(build.ranks):
-        a, b, c = (own(build, name, rank) for name in names)
-        build.gemm(c, a, b, beta=0)
+        build.gemm(c(rank), a(rank), b(rank), beta=0)
     # With B cut by rows the replicas of C hold partial products over k: their sum is the all-reduce.
     if build.layout(names.b).grid_shape()[0] > 1:
         sum_replicas(build, collective, names.c)

@@ -8,7 +8,7 @@ layers, and no rank holds all activations at rest.
 from typing import Any
 
 from umm.algorithms.algorithm import Algorithm, Names, Native
-from umm.algorithms.megatron import COLLECTIVE, PART, by_rows, laid_out, own
+from umm.algorithms.megatron import COLLECTIVE, PART, by_rows, laid_out
 from umm.algorithms.writing import gathered, near_or_by_level, scatter_sum
 from umm.interval import Interval
 from umm.program.problem import Problem
@@ -24,7 +24,7 @@ def write(build: Builder, names: Names, collective: str, **options: Any) -> None
     """Gather and multiply, or multiply and scatter the sum."""
     ranks = range(build.ranks)
     collective = near_or_by_level(build, collective, ranks)
-    a, b, c = ({rank: own(build, name, rank) for rank in ranks} for name in names)
+    a, b, c = ({rank: build.placed(name)(rank) for rank in ranks} for name in names)
     if build.layout(names.b).grid_shape()[0] == 1:
         # B by columns: each rank needs every row of A, and its columns of C are complete.
         all_of_a = gathered(build, a, collective, "A")

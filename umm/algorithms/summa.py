@@ -320,10 +320,10 @@ def write_blocks(build: Builder, names: Names, broadcast: str, prefetch: int, bl
     a, b, c = (build.layout(x) for x in names)
     rows, cols = c.process_grid
     width, bounds = block or _half(a), np.unique((*a.col_edges, *b.row_edges)).tolist()
-    one_chunk = Manner(chunks=1)
 
     def to_all(line: Sequence[int], part: Slice, into: Piece) -> None:
-        ways()[broadcast].writers["broadcast"](Exchange(build, line, part, into, manner=one_chunk))
+        manner = Manner(chunks=1)
+        ways()[broadcast].writers["broadcast"](Exchange(build, line, part, into, manner=manner))
 
     def turn(panel: Sequence[Interval]) -> int:
         """Return how many panels of its tile come before."""

@@ -15,7 +15,7 @@ from umm.layouts.edges import ceil_edges
 from umm.layouts.layout import Layout
 from umm.machines import Machine
 from umm.plans.collectives.collective import ways
-from umm.plans.collectives.way import Exchange, room_for
+from umm.plans.collectives.way import Exchange, Shares, room_for
 from umm.plans.movement.gathers import by_level
 from umm.plans.option import Option
 from umm.plans.redistribution import redistribute
@@ -105,12 +105,8 @@ def gathered(build: Builder, pieces: dict[int, Slice], collective: str, slot: Ha
     rows, cols = Interval(first.rows.start, last.rows.stop), Interval(first.cols.start, last.cols.stop)
     rectangle = first._replace(rows=rows, cols=cols)
     rooms = {rank: room_for(build, rectangle, rank, slot) for rank in pieces}
-
-    def into(rank: int, origin: int) -> Slice:
-        return rooms[rank].cut(pieces[origin].rows, pieces[origin].cols)
-
     gather = ways()[collective].writers["all-gather"]
-    gather(Exchange(build, list(pieces), pieces.__getitem__, into))
+    gather(Exchange(build, list(pieces), pieces.__getitem__, Shares(rooms, pieces)))
     return rooms
 
 
@@ -127,10 +123,7 @@ def scatter_sum(build: Builder, way: str, partials: Mapping[int, Slice], owners:
         partials: Each rank's partial sum, all of the same rows and columns.
         owners: Each rank's target for its part of the sum, zero before.
     """
-
-    def given(rank: int, owner: int) -> Slice:
-        return partials[rank].cut(owners[owner].rows, owners[owner].cols)
-
+    given = Shares(partials, owners)
     # The partial sums serve as room for those of others (hence spoilt). C starts at zero, so the first term
     # is accumulated as the others are, and needs no order among them.
     scatter = ways()[way].writers["reduce-scatter"]
@@ -272,11 +265,12 @@ def lowered(
     algorithm.check(problem, machine, options)
     native = algorithm.native(problem, **options)
     suffix = algorithm.name.replace("-", "_")
-    # A work tensor only where layouts differ: an operand in the native layout is read where it is.
+    # A work tensor only where layouts differ: an operand in the native layout is read where it is. Its tiles
+    # need the same numbers, empty ones included.
     work = [
         Tensor(f"{tensor.name}.{suffix}", layout, tensor.dtype)
         for tensor, layout in zip(problem.tensors, native, strict=True)
-        if not _lies_so(tensor.layout, layout)
+        if tensor.layout != layout or _numbered(tensor.layout) != _numbered(layout)
     ]
     moved = {tensor.name.partition(".")[0]: tensor.name for tensor in work}
     build = Builder(algorithm.name, problem, machine, work, options=options)
@@ -291,11 +285,5 @@ def lowered(
         return build.schedule()
 
 
-def _lies_so(layout: Layout, native: Layout) -> bool:
-    """Whether a tensor can be used where it is, by the numbers of its tiles, empty ones included."""
-    return (
-        layout == native
-        and layout.process_grid == native.process_grid
-        and layout.cuts == native.cuts
-        and np.array_equal(layout.owners, native.owners)
-    )
+def _numbered(layout: Layout) -> object:
+    return layout.process_grid, layout.cuts, layout.owners.tobytes()

@@ -173,7 +173,9 @@ def write(
         # Without, the first rank of a line that needs a block triggers its gather.
         run.begin(numbers)
         if overlap:
-            run.gather_all(part)
+            # Of a part all of A and B, those that an earlier parallel step leaves complete first.
+            for matrix, place in product(grid.gathers, grid.places):
+                run.block(matrix, place, part)
         for place in grid.places:
             run.multiply(place, part)
     run.sum_up()
@@ -217,15 +219,10 @@ class _Run:
                 self.since[matrix] = before
                 self.turn[matrix] += 1
 
-    def gather_all(self, part: Place) -> None:
-        """Gather all of A and B of a part, those that an earlier parallel step leaves complete first."""
-        for matrix, place in product(self.grid.gathers, self.grid.places):
-            self._whole(matrix, place, part)
-
     def multiply(self, place: Place, part: Place) -> None:
         """Write the gemms of a rank for a part."""
         rank = self.grid.rank(place)
-        a, b = (self._whole(x, place, part) for x in "AB")
+        a, b = (self.block(x, place, part) for x in "AB")
         sums = self._held("C", place, part)
         # The first product sets a sum; later parts in time along k add to it.
         beta = float(rank in sums)
@@ -266,7 +263,7 @@ class _Run:
             owners = {self.grid.rank(x): self._piece("C", x, time) for x in line}
             scatter_sum(self.build, self.sum_way, sums, owners)
 
-    def _whole(self, matrix: str, place: Place, part: Place) -> Slice:
+    def block(self, matrix: str, place: Place, part: Place) -> Slice:
         """Return a rank's block of A or B for a part, after it has been gathered once."""
         if self.grid.over[SHARED[matrix]] == 1:
             return self._piece(matrix, place, part)

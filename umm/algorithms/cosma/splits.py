@@ -104,7 +104,8 @@ def strategy(sizes: tuple[int, int, int], ranks: int, memory: float = 0.0) -> St
             # it.
             x = max((x for x in DIMENSIONS if factors[x]), key=left.__getitem__)
             parts = 1
-            while factors[x] and (parts == 1 or _is_largest(x, parts, left)):
+            largest_other = max(size for other, size in left.items() if other != x)
+            while factors[x] and (parts == 1 or left[x] / parts >= largest_other):
                 # Memory for the block that this step leaves whole. A limit that is met exactly leaves nothing
                 # for the next parallel step, so it is accepted only for the last one.
                 more = _faces(left)[x] * parts * factors[x][0] / ranks  # all of what x does not split
@@ -134,10 +135,6 @@ def _faces(sizes: dict[str, int]) -> dict[str, int]:
     """Return for each dimension the elements of the matrix that a split of it leaves whole."""
     m, n, k = sizes.values()
     return {"m": k * n, "n": m * k, "k": m * n}
-
-
-def _is_largest(x: str, parts: int, sizes: dict[str, int]) -> bool:
-    return sizes[x] / parts >= max(size for other, size in sizes.items() if other != x)
 
 
 def _primes(number: int) -> list[int]:

@@ -127,14 +127,6 @@ def ways(axes: int) -> list[Way]:
     return [Way(*zip(*each, strict=True)) for each in product(ON_AN_AXIS, repeat=axes)]
 
 
-def shardable(shape: tuple[int, int], placements: Placements, mesh: Mesh) -> bool:
-    """Whether each dimension of a matrix has as many rows or columns as it would have parts."""
-    for size, shard in zip(shape, SHARDS, strict=True):
-        if size < prod(n for n, x in zip(mesh.shape, placements, strict=True) if x == shard):
-            return False
-    return True
-
-
 def chosen_way(
     shapes: tuple[tuple[int, int], tuple[int, int]],
     itemsize: int,
@@ -163,7 +155,9 @@ def chosen_way(
     def cost(way: Way) -> float:
         total = 0.0
         for shape, now, then in zip(shapes, (a, b), way[:2], strict=True):
-            if not shardable(shape, then, mesh):
+            # Each dimension needs as many rows or columns as it would have parts.
+            parts = (prod(n for n, x in zip(mesh.shape, then, strict=True) if x == y) for y in SHARDS)
+            if any(size < count for size, count in zip(shape, parts, strict=True)):
                 return inf
             total += redistribute_cost(shape[0] * shape[1] * itemsize, now, then, mesh)
         return total
