@@ -109,16 +109,16 @@ def _fill(walk: Traversal, computation: float) -> tuple[tuple[int, ...], tuple[i
     bundles = list(dict.fromkeys(tuple(sorted(m)) for m in walk.missing.values() if m))
     pending = list(walk.pending)
     while room and (bundles or pending):
-        best = None
+        candidates: list[tuple[float, float, tuple[int, ...], int]] = []
         for bundle in bundles[:CHOICES]:
             seconds = sum(graph.data[x].seconds for x in bundle)
-            best = _nearer(best, (abs(communication + seconds - computation), seconds, bundle, -1))
+            candidates.append((abs(communication + seconds - computation), seconds, bundle, -1))
         for i in pending[:CHOICES]:
             update = graph.updates[i]
             assert update is not None
-            gain = (abs(communication + update.seconds - computation), update.seconds, (), i)
-            best = _nearer(best, gain)
-        assert best is not None
+            gain = abs(communication + update.seconds - computation)
+            candidates.append((gain, update.seconds, (), i))
+        best = min(candidates, key=lambda x: x[0])  # of equal ones the first
         if best[3] >= 0:
             accumulates.append(best[3])
             pending.remove(best[3])
@@ -131,13 +131,6 @@ def _fill(walk: Traversal, computation: float) -> tuple[tuple[int, ...], tuple[i
         room -= len(chosen)
         bundles = _without(bundles, chosen)
     return tuple(gets), tuple(accumulates), communication
-
-
-Candidate = tuple[float, float, tuple[int, ...], int]
-
-
-def _nearer(best: Candidate | None, other: Candidate) -> Candidate:
-    return other if best is None or other[0] < best[0] else best
 
 
 def _without(bundles: Iterable[tuple[int, ...]], fetched: tuple[int, ...]) -> list[tuple[int, ...]]:

@@ -45,14 +45,13 @@ def steps(schedule: Schedule) -> list[list[TableStep]]:
     by_rank = rows[np.argsort(schedule.rank[rows], kind="stable")]
     starts = np.searchsorted(schedule.rank[by_rank], np.arange(schedule.ranks + 1))
     took = action_seconds(schedule).tolist()
-
-    def costed(actions: list[int]) -> TableStep:
-        computation = sum(took[i] for i in actions if kind[i] == GEMM)
-        return TableStep(actions, sum(took[i] for i in actions if kind[i] != GEMM), computation)
-
+    cuts = [cut(schedule, by_rank[starts[r] : starts[r + 1]].tolist()) for r in range(schedule.ranks)]
     return [
-        [costed(actions) for actions in cut(schedule, by_rank[starts[r] : starts[r + 1]].tolist())]
-        for r in range(schedule.ranks)
+        [
+            TableStep(x, *(sum(took[i] for i in x if (kind[i] == GEMM) == runs) for runs in (False, True)))
+            for x in of_rank
+        ]
+        for of_rank in cuts
     ]
 
 

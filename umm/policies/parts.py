@@ -69,7 +69,7 @@ class Part:
         self.head = min((sum(graph.fetch[x] for x in bits(m)) for m in lacks.values()), default=0.0)
         self.tail = min((sum(graph.gemm[i] for i in graph.readers[x]) for x in left), default=0.0)
         groups: dict[int, list[list[int]]] = {}
-        for component in _components(left, lacks):
+        for component in _components(lacks):
             groups.setdefault(_name(graph, component, lacks), []).append(component)
         self.groups = groups
         self.key = tuple(sorted((name, len(same)) for name, same in groups.items()))
@@ -85,7 +85,12 @@ class Part:
     def _selected(self, room: int) -> Iterator[tuple[float, int, float]]:
         fetch = self.graph.fetch
         components = [(g, c) for g, same in enumerate(self.groups.values()) for c in same]
-        subsets = [list(_subsets(c, room)) for _, c in components]
+        # Up to so many data of a component, in the same order for equal components.
+        sizes = [range(min(room, len(c)) + 1) for _, c in components]
+        subsets = [
+            [sum(1 << x for x in chosen) for size in some for chosen in combinations(c, size)]
+            for (_, c), some in zip(components, sizes, strict=True)
+        ]
         everything = sum(1 << x for _, c in components for x in c)
         cheapest = sorted((fetch[x], 1 << x) for x in bits(everything))
 
@@ -118,13 +123,6 @@ class Parts(dict[int, Part]):
         return part
 
 
-def _subsets(component: list[int], room: int) -> Iterator[int]:
-    """Yield the subsets of a component with up to ``room`` data, in the same order for equal components."""
-    for size in range(min(room, len(component)) + 1):
-        for chosen in combinations(component, size):
-            yield sum(1 << x for x in chosen)
-
-
 def selections(groups: Sequence[tuple[float, list[int]]], room: int) -> Iterator[tuple[float, int, float]]:
     """Yield (seconds, mask, least that could be added) for up to ``room`` of grouped equal bits."""
 
@@ -147,7 +145,7 @@ def selections(groups: Sequence[tuple[float, list[int]]], room: int) -> Iterator
     return extend(0, room, 0.0, 0, inf)
 
 
-def _components(left: list[int], lacks: dict[int, int]) -> list[list[int]]:
+def _components(lacks: dict[int, int]) -> list[list[int]]:
     """Return the data not fetched, in groups that multiplies join."""
     groups: list[int] = []
     for mask in lacks.values():

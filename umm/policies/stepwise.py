@@ -5,8 +5,6 @@ in its pool slot until the last step that reads it. So no tile is fetched twice,
 is needed at once; a contribution to C stays until the step that sends it.
 """
 
-from dataclasses import dataclass, field
-
 import numpy as np
 
 from umm import cost
@@ -109,35 +107,13 @@ def _slots(stays: list[tuple[int, int, int]]) -> tuple[list[int], list[int]]:
     return slots, sizes
 
 
-@dataclass
-class _Columns:
-    """The table's columns while they grow, a value for each row."""
-
-    kind: list[int] = field(default_factory=list)
-    rank: list[int] = field(default_factory=list)
-    lane: list[int] = field(default_factory=list)
-    src: list[int] = field(default_factory=list)
-    dst: list[int] = field(default_factory=list)
-    nbytes: list[int] = field(default_factory=list)
-    after: list[list[int]] = field(default_factory=list)
-
-    def add(self, kind: int, rank: int, lane: int, after: list[int], src: int, dst: int, nbytes: int) -> int:
-        """Add a row and return its number."""
-        values = (kind, rank, lane, src, dst, nbytes)
-        for column, value in zip(
-            (self.kind, self.rank, self.lane, self.src, self.dst, self.nbytes), values, strict=True
-        ):
-            column.append(value)
-        self.after.append(after)
-        return len(self.kind) - 1
-
-
 class _Table:
     """The rows of all ranks' steps, by action."""
 
     def __init__(self, ir: IR, shared: Platform, options: Options, pools: list[_Pool]) -> None:
         self.ir, self.shared, self.options, self.pools = ir, shared, options, pools
-        self.columns = _Columns()
+        self.actions: list[tuple[int, ...]] = []  # kind, rank, lane, src, dst and nbytes of each row
+        self.after: list[list[int]] = []  # rows that each waits for
         ops = ir.ops
         self.gemm_row = np.zeros(len(ops), dtype=np.int64)
         self.got: list[tuple[int, Graph, int]] = []  # row, graph and datum of each get
@@ -151,15 +127,22 @@ class _Table:
                 if number < len(ir.steps[rank]):
                     previous[rank] = self._step(rank, ir.steps[rank], number, previous[rank])
 
+    def _add(self, kind: int, rank: int, lane: int, after: list[int], *moved: int) -> int:
+        """Add a row and return its number."""
+        # moved: source, target and bytes.
+        self.actions.append((kind, rank, lane, *moved))
+        self.after.append(after)
+        return len(self.after) - 1
+
     def _step(self, rank: int, steps: Steps, number: int, previous: list[int]) -> list[int]:
         """Add the rows of a rank's step; return them."""
-        step, graph, pool, columns = steps[number], self.ir.graphs[rank], self.pools[rank], self.columns
+        step, graph, pool = steps[number], self.ir.graphs[rank], self.pools[rank]
         first_lane = rank * self.shared.lanes_per_rank
         rows = []
         for x in step.gets:
             data = graph.data[x]
             lane = first_lane + 1 + self.gets[rank] % self.shared.machine.copy_engines
-            row = columns.add(GET, rank, lane, previous, data.source, rank, data.nbytes)
+            row = self._add(GET, rank, lane, previous, data.source, rank, data.nbytes)
             self.got.append((row, graph, x))
             self.gets[rank] += 1
             rows.append(row)
@@ -167,9 +150,8 @@ class _Table:
             update = graph.updates[i]
             assert update is not None
             lane = self.accumulates[rank] % self.options.max_accumulates + self.shared.first_accumulate
-            row = columns.add(
-                ACCUMULATE, rank, first_lane + lane, previous, rank, update.target, update.nbytes
-            )
+            ends = rank, update.target, update.nbytes
+            row = self._add(ACCUMULATE, rank, first_lane + lane, previous, *ends)
             self.sent.append((row, graph.first + i, pool.updates[i]))
             self.accumulates[rank] += 1
             rows.append(row)
@@ -180,7 +162,7 @@ class _Table:
             if graph.updates[i] is None:
                 tile = self.c_tile[op]
                 after = [*previous, in_place[tile]] if tile in in_place else previous
-            row = columns.add(GEMM, rank, first_lane, after, -1, -1, 0)
+            row = self._add(GEMM, rank, first_lane, after, -1, -1, 0)
             if graph.updates[i] is None:
                 in_place[tile] = row
             self.gemm_row[op] = row
@@ -189,10 +171,10 @@ class _Table:
 
     def rows(self, machine: Machine) -> Rows:
         """Return the rows with their costs."""
-        columns, ops = self.columns, self.ir.ops
-        problem = ops.problem
+        ops, problem = self.ir.ops, self.ir.ops.problem
         m, n, k = ops.sizes
-        seconds = np.zeros(len(columns.kind))
+        kind, *others = np.array(self.actions, dtype=np.int64).reshape(-1, 6).T
+        numbers, seconds = np.array(others), np.zeros(len(kind))
         again = added_again(ops, self.gemm_row) if machine.refill else 0
         seconds[self.gemm_row] = cost.multiply_seconds(
             machine,
@@ -203,9 +185,6 @@ class _Table:
             problem.itemsize("C"),
             again=again,
             pace=cost.pace_of(machine, ops.rank, problem.p),
-        )
-        numbers = np.array(
-            [columns.rank, columns.lane, columns.src, columns.dst, columns.nbytes], dtype=np.int64
         )
         if self.sent:
             row, op, slot = np.array(self.sent, dtype=np.int64).T
@@ -220,10 +199,10 @@ class _Table:
         if machine.refill:
             self._refill(machine, seconds)
         return Rows(
-            np.array(columns.kind, dtype=np.int8),
+            kind.astype(np.int8),
             numbers,
-            offsets_of([len(after) for after in columns.after]),
-            np.array([before for after in columns.after for before in after], dtype=np.int64),
+            offsets_of([len(after) for after in self.after]),
+            np.array([before for after in self.after for before in after], dtype=np.int64),
             seconds,
         )
 
