@@ -399,12 +399,9 @@ def _placed(process_grid: tuple[int, int], replicas: int, order: str, places: In
 
 
 def _text(form: Form, places: Ints) -> str:
-    """Return the text of a partition with these places."""
-    common = usual(places)
-    if common is None:
-        return str(replace(form, where=Where(len(places), ranks=tuple(places.reshape(-1).tolist()))))
-    order, colmajor = common
-    return str(replace(form, colmajor=colmajor, where=Where(len(places), order)))
+    """Return the text of a partition with these places, one by one if not in a usual order."""
+    where, colmajor = _where(places, meshes=False)
+    return str(replace(form, colmajor=colmajor, where=where))
 
 
 def _plain_forms(layout: Layout) -> Iterator[Form]:
@@ -421,12 +418,12 @@ def _plain_forms(layout: Layout) -> Iterator[Form]:
         yield Form("cyclic", None if where.mesh else grid, (rows, cols), colmajor=colmajor, where=where)
 
 
-def _where(places: Ints) -> tuple[Where, bool]:
+def _where(places: Ints, meshes: bool = True) -> tuple[Where, bool]:
     """Return the ``@`` part of a text for places, and whether they are column-major."""
     common = usual(places)
     if common is not None:
         return Where(len(places), common[0]), common[1]
-    counted = counted_mesh(places)
+    counted = counted_mesh(places) if meshes else None
     if counted is not None and all(order == sorted(order) for order in counted.order):
         letters = (USES[1] if i in counted.order[0] else USES[2] if i in counted.order[1] else USES[0]
                    for i in range(len(counted.shape)))  # fmt: skip

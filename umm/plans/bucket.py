@@ -9,7 +9,7 @@ from umm.plans.collectives.library import BY_LIBRARY, choose
 from umm.plans.movement.blocks import SIDES, groups_of, held
 from umm.plans.movement.choice import LIBRARY
 from umm.plans.movement.gathers import bytes_of
-from umm.plans.movement.multiply import IN_ORDER, Gathered
+from umm.plans.movement.multiply import IN_ORDER
 from umm.plans.movement.sums import size_of
 from umm.plans.partition import Asked, Bucket, Do, Gather, Start, Step, Ways, operands_of
 from umm.plans.redistribution.fastest import able
@@ -103,15 +103,13 @@ def _buckets(
                 del growing[what]
         if member is None:
             continue
-        last = growing.get(member.what)
-        if (
-            last is None
-            or last.groups != member.groups
-            or not (
-                _starts_longer(member, last.nbytes, machine, total)
-                or _read_together(statements, steps[last.places[-1]].number, number)
-            )
-        ):
+        last, joins = growing.get(member.what), False
+        if last is not None and last.groups == member.groups:
+            # Whether a collective of the bytes so far starts longer than they move.
+            choice = choose(machine, member.what, member.groups[0], total, last.nbytes)
+            joins = choice.seconds < 2.0 * choice.wait_s
+            joins = joins or _read_together(statements, steps[last.places[-1]].number, number)
+        if last is None or not joins:
             # It takes the place of one that is not worth joining: a gather behind others would be late.
             last = growing[member.what] = _Open(member.groups)
             result.append(last.places)
@@ -119,12 +117,6 @@ def _buckets(
         last.nbytes += member.nbytes
         last.tensors |= {*statement.outs} if member.what == SCATTER else {*statement.outs, *statement.reads}
     return result
-
-
-def _starts_longer(member: Member, nbytes: int, machine: Machine, total: int) -> bool:
-    """Whether a collective of so many bytes starts longer than they move."""
-    choice = choose(machine, member.what, member.groups[0], total, nbytes)
-    return choice.seconds < 2.0 * choice.wait_s
 
 
 def _read_together(statements: Sequence[Statement], one: int, other: int) -> bool:
@@ -152,25 +144,19 @@ def _member(
     if not isinstance(step, Do) or step.at_home:
         return None
     if isinstance(statement, Copy):
-        return _gather_of(statement, tensors, machine)
+        x, out = tensors[statement.x], tensors[statement.out].layout
+        rects = held(out)
+        if (
+            rects is None
+            or x.layout.replicas > 1
+            or BY_LIBRARY.name not in able(x.layout, out, machine, x.dtype)
+        ):
+            return None
+        gathers = [tuple(ranks) for _, ranks in groups_of(rects, size_of(rects) > 0) if len(ranks) > 1]
+        return Member(GATHER, tuple(gathers), int(size_of(rects).max() * x.itemsize)) if gathers else None
     how = ways.get(step.number)
     if not is_multiply(statement) or how is None or not step.last or how.chunks > 1 or not how.library:
         return None
-    return _sum_of(how)
-
-
-def _gather_of(statement: Copy, tensors: Tensors, machine: Machine) -> Member | None:
-    x, out = tensors[statement.x].layout, tensors[statement.out].layout
-    rects, dtype = held(out), tensors[statement.x].dtype
-    if rects is None or x.replicas > 1 or BY_LIBRARY.name not in able(x, out, machine, dtype):
-        return None
-    groups = [tuple(ranks) for _, ranks in groups_of(rects, size_of(rects) > 0) if len(ranks) > 1]
-    nbytes = int(size_of(rects).max() * tensors[statement.x].itemsize)
-    return Member(GATHER, tuple(groups), nbytes) if groups else None
-
-
-def _sum_of(how: Gathered) -> Member | None:
-    """Return the reduce-scatters of a multiply; None where it sums otherwise."""
     sums = how.sums
     scatters = all(group.copies == 1 and len(group.ranks) > 1 for group in sums.groups)
     if not sums.groups or sums.in_place or not scatters or how.blocks.split in SIDES["C"]:

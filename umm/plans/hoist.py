@@ -72,14 +72,10 @@ def ahead(statements: Sequence[Statement], order: Sequence[int], ways: Ways) -> 
 
 def _behind_maps(statements: Sequence[Statement], order: Sequence[int], at: int, ways: Ways) -> int:
     """Return the place of a copy behind the maps it is before, if a multiply follows that gathers."""
-    follows = next((x for x in range(at, len(order)) if not _is_light(statements[order[x]])), -1)
+    light = (statements[x].moves_only or statements[x].passes for x in order[at:])  # copies and maps
+    follows = next((x for x, passes in enumerate(light, at) if not passes), -1)
     gathers = follows > at and order[follows] in ways and ways[order[follows]].collects
     return follows if gathers else at
-
-
-def _is_light(statement: Statement) -> bool:
-    """Whether a statement moves or maps elements."""
-    return statement.moves_only or statement.passes
 
 
 def _may_swap(before: Statement, copy: Statement) -> bool:

@@ -80,29 +80,22 @@ class Option:
 
     def check(self, value: Any) -> None:
         """Refuse a value that means nothing; ScheduleError says which ones do."""
+        # In Python True is an int, and would pass as 1.
+        number = isinstance(value, int | float) and not isinstance(value, bool)
         if isinstance(self.default, bool):
-            if not isinstance(value, bool):
-                raise ScheduleError(f"{self.name} = {value!r} is not possible; it must be True or False")
+            possible, must = isinstance(value, bool), "True or False"
         elif isinstance(self.default, int):
-            # In Python True is an int, and would pass as 1.
-            integral = isinstance(value, int) and not isinstance(value, bool)
-            if not integral or not self.least <= value <= self.most:
-                raise ScheduleError(
-                    f"{self.name} = {value!r} is not possible; "
-                    f"it must be a whole number ≥ {self.least} and ≤ {self.most}"
-                )
+            possible = number and isinstance(value, int) and self.least <= value <= self.most
+            must = f"a whole number ≥ {self.least} and ≤ {self.most}"
         elif isinstance(self.default, float):
-            if not isinstance(value, int | float) or isinstance(value, bool) or not self.least <= value < inf:
-                raise ScheduleError(
-                    f"{self.name} = {value!r} is not possible; it must be a number ≥ {self.least}"
-                )
-        elif not self.choices:
-            if not isinstance(value, str):
-                raise ScheduleError(f"{self.name} = {value!r} is not possible; it must be a text")
-        elif value not in self.values:
-            raise ScheduleError(
-                f"{self.name} {shown(value)} is unknown; choose from {', '.join(self.values)}"
-            )
+            possible, must = number and self.least <= value < inf, f"a number ≥ {self.least}"
+        else:
+            possible, must = bool(self.choices) or isinstance(value, str), "a text"
+            if self.choices and value not in self.values:
+                choices = ", ".join(self.values)
+                raise ScheduleError(f"{self.name} {shown(value)} is unknown; choose from {choices}")
+        if not possible:
+            raise ScheduleError(f"{self.name} = {value!r} is not possible; it must be {must}")
 
 
 def check_names(options: Sequence[Option], given: Iterable[str], subject: str) -> None:

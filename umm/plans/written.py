@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from umm.arrays import Bools, Ints
+from umm.arrays import Ints
 from umm.machines import Machine
 from umm.plans.collectives.library import LIBRARY
 from umm.plans.collectives.rings import node_of_ranks
@@ -55,7 +55,8 @@ def plan_of(schedule: Schedule, node_of: Ints) -> Plan:
         else:
             fn = int(schedule.details.fn[one])
             name = schedule.functions[fn].name if kind[one] == MAP else KINDS[GEMM]
-            plan.append(Jobs(operands[0], tuple(operands[1:]), name, _added(schedule, actions)))
+            added = (schedule.kind[actions] == GEMM) & (schedule.details.beta[actions] != 0)
+            plan.append(Jobs(operands[0], tuple(operands[1:]), name, added))
     return tuple(plan)
 
 
@@ -65,11 +66,6 @@ def _regions(schedule: Schedule, rows: Ints, operand: int) -> Regions:
     buffer = details.buffer[rows, operand]
     spans = np.concatenate((details.rows[rows, operand], details.cols[rows, operand]), axis=1)
     return Regions(schedule.tensors[buffers.tensor[buffer[0]]].name, buffers.rank[buffer], spans)
-
-
-def _added(schedule: Schedule, rows: Ints) -> Bools:
-    """Return which gemms add to their output."""
-    return np.asarray((schedule.kind[rows] == GEMM) & (schedule.details.beta[rows] != 0))
 
 
 def _groups(src: Ints, dst: Ints, ranks: int) -> Ints:

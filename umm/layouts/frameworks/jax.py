@@ -77,14 +77,17 @@ def _parts(names: Sequence[str], ranks: Ints, cuts: tuple[Axes, Axes], shape: tu
     order = [names.index(name) for name in (*cuts[0], *cuts[1])]
     rest = [i for i in range(len(names)) if i not in order]
     for dim, (size, axes) in enumerate(zip(shape, cuts, strict=True)):
-        ways = prod(ranks.shape[names.index(name)] for name in axes)
-        if size % ways:
-            raise LayoutError(
-                f"JAX shards only sizes that divide: {size} {('rows', 'columns')[dim]} in {ways}; "
-                f"pad to {size + -size % ways}"
-            )
+        _check_divides(size, prod(ranks.shape[names.index(name)] for name in axes), dim)
     uses = [None] * len(rest) + [Cut(dim) for dim in (0, 1) for _ in cuts[dim]]
     return parts_of(shape, Meshed(ranks.transpose([*rest, *order]), tuple(uses)))
+
+
+def _check_divides(size: int, ways: int, dim: int, words: str = "") -> None:
+    if size % ways:
+        raise LayoutError(
+            f"{words}JAX shards only sizes that divide: {size} {('rows', 'columns')[dim]} in {ways}; "
+            f"pad to {size + -size % ways}"
+        )
 
 
 def read(text: str, shape: tuple[int, int], ranks: int) -> Parts:
@@ -159,11 +162,7 @@ def written_on(layout: Laid, text: str, mesh: Any) -> Any:
 def _refuse_uneven(layout: Laid, text: str) -> None:
     """Refuse a layout that JAX shards on no mesh at all."""
     for dim, (size, places) in enumerate(zip(layout.shape, layout.process_grid, strict=True)):
-        if size % places:
-            raise LayoutError(
-                f"{text}: JAX shards only sizes that divide: {size} {('rows', 'columns')[dim]} in {places}; "
-                f"pad to {size + -size % places}"
-            )
+        _check_divides(size, places, dim, f"{text}: ")
         if held_by((layout.row_edges, layout.col_edges)[dim], places) != held_along(size, [(places, 1)]):
             raise LayoutError(
                 f"{text}: JAX cannot have {edges_text(layout, dim)}: a shard is one of equal parts"

@@ -167,9 +167,15 @@ def _most_spans(layout: Laid) -> tuple[int, int]:
 
 def _candidates(layout: Laid) -> Iterator[Meshed]:
     """Yield candidate meshes for a layout, the plainest first."""
-    counted = _along_ranks(layout)
+    counted = counted_mesh(layout.places)
     if counted is not None:
-        yield counted
+        # Along the mesh that ranks are counted along; uneven sizes may be cut elsewhere.
+        along: dict[int, Use] = {}
+        for dim, more in zip((0, 1), _most_spans(layout), strict=True):
+            along |= axes_in_order(counted.shape, counted.order[dim], dim, more)
+        shape = counted.shape or (1,)
+        numbers = np.arange(layout.places.size, dtype=np.int64).reshape(shape)
+        yield Meshed(numbers, tuple(along.get(axis) for axis in range(len(shape))))
     cuts = [cuts_of(layout, dim) for dim in (0, 1)]
     if cuts[0] is not None and cuts[1] is not None:
         copies = (len(layout.places),) if len(layout.places) > 1 else ()
@@ -215,19 +221,6 @@ def counted_mesh(places: Ints) -> Counted | None:
     return (
         Counted(shape, (order(1), order(2))) if np.array_equal(ranks.reshape(places.shape), places) else None
     )
-
-
-def _along_ranks(layout: Laid) -> Meshed | None:
-    """Return the uses of the mesh along which ranks are counted; uneven sizes may be cut elsewhere."""
-    counted = counted_mesh(layout.places)
-    if counted is None:
-        return None
-    uses: dict[int, Use] = {}
-    for dim, more in zip((0, 1), _most_spans(layout), strict=True):
-        uses |= axes_in_order(counted.shape, counted.order[dim], dim, more)
-    shape = counted.shape or (1,)
-    ranks = np.arange(layout.places.size, dtype=np.int64).reshape(shape)
-    return Meshed(ranks, tuple(uses.get(axis) for axis in range(len(shape))))
 
 
 def cuts_of(layout: Laid, dim: int) -> list[tuple[int, int]] | None:

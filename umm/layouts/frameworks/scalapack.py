@@ -110,7 +110,9 @@ def written(layout: Laid, text: str) -> ScalapackLayout:
     rows, cols = layout.process_grid
     tiles = [_tile(layout, dim, text) for dim in (0, 1)]
     at: Ints = layout.places[0]
-    desc = (1, 0, *layout.shape, *tiles, 0, 0, max(1, _most(layout)))
+    ranges = held_by(layout.row_edges, rows)
+    most = max(sum(stop - start for start, stop in spans) for spans in ranges)  # rows that a process holds
+    desc = (1, 0, *layout.shape, *tiles, 0, 0, max(1, most))
     usual = {"R": ranks_of((rows, cols)), "C": ranks_of((cols, rows)).T}
     for order, ranks in usual.items():
         for source in np.argwhere(ranks == at[0, 0]).tolist():
@@ -133,9 +135,3 @@ def _tile(layout: Laid, dim: int, text: str) -> int:
             f"{text}: ScaLAPACK cannot have {edges_text(layout, dim)}: it deals out tiles of one size in turn"
         )
     return tile
-
-
-def _most(layout: Laid) -> int:
-    """Return the most rows that a process holds."""
-    ranges = held_by(layout.row_edges, layout.process_grid[0])
-    return max(sum(stop - start for start, stop in spans) for spans in ranges)
