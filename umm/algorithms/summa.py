@@ -37,7 +37,6 @@ DEEP = 128  # indices of k from which a GEMM hides its pass over C, as in umm_hw
 LOGICAL = 32
 """Indices of k that PDGEMM puts together at least: ScaLAPACK, PBLAS/SRC/pilaenv.f and PB_CpgemmAB.c."""
 Place = tuple[int, int]
-Product = tuple[Slice, Slice]
 
 
 class Panels(NamedTuple):
@@ -72,23 +71,32 @@ class Plane:
 
     def multiply_bt(self, c: str, a: str, b: str) -> None:
         """Set C to A·Bᵀ: panels of rows of B, which become columns of C; A stays."""
-        for number, span in self._panels((b, 0), (c, 1)):
-            # k is the columns of A, spread over a grid row: each rank has a part of the sum for this panel of
-            # C.
-            right = self._spread(b, 0, [span], number)
-            tiles = {place: self.tile(a, *place) for place in self._places()}
-            products = {place: (tile, right[tile.rank]) for place, tile in tiles.items()}
-            self._sum(c, 1, span, number, products, "b")
+        # k is the columns of A, spread over a grid row: each rank has a part of the sum for a panel of C.
+        self._transposed(c, a, b, 0)
 
     def multiply_at(self, c: str, a: str, b: str) -> None:
         """Set C to Aᵀ·B: panels of columns of A, which become rows of C; B stays."""
-        for number, span in self._panels((a, 1), (c, 0)):
-            # k is the rows of A, spread over a grid column: the sum for this panel of C runs along that
-            # column.
-            left = self._spread(a, 1, [span], number)
-            tiles = {place: self.tile(b, *place) for place in self._places()}
-            products = {place: (left[tile.rank], tile) for place, tile in tiles.items()}
-            self._sum(c, 0, span, number, products, "a")
+        # k is the rows of A, spread over a grid column: the sum for a panel of C runs along that column.
+        self._transposed(c, b, a, 1)
+
+    def _transposed(self, c: str, stays: str, moving: str, axis: int) -> None:
+        """Multiply with panels of an operand along an axis; sum each where that panel of C belongs."""
+        bounds = self._bounds((moving, axis), (c, 1 - axis))
+        for number, (span,) in enumerate(panels_of(bounds, self.how.panel)):
+            panel = self._spread(moving, axis, [span], number)
+            for line, target in self._lines(c, 1 - axis, span):
+                pieces = {}
+                for place in line:
+                    tile, rank = self.tile(stays, *place), self.tile(c, *place).rank
+                    pieces[rank] = target
+                    # The owner multiplies straight into C; the others need room for a partial sum.
+                    if rank != target.rank:
+                        slot = c, 1 - axis, number % (self.how.prefetch + 1)
+                        pieces[rank] = self.build.temporary(rank, c, target.rows, target.cols, slot)
+                    both = (panel[tile.rank], tile) if axis else (tile, panel[tile.rank])
+                    self.build.gemm(pieces[rank], *both, beta=0, trans="ba"[axis])
+                piece_of = pieces.__getitem__
+                self._write("reduce", list(pieces), piece_of, target, piece_of)
 
     def _places(self) -> Iterator[Place]:
         return ((i, j) for i in range(self.rows) for j in range(self.cols))
@@ -102,11 +110,6 @@ class Plane:
     def _bounds(self, *cut: tuple[str, int]) -> list[int]:
         """Return where a tile of one of some tensors starts along an axis, and the end."""
         return sorted({edge for tensor, axis in cut for span in self._spans(tensor, axis) for edge in span})
-
-    def _panels(self, *cut: tuple[str, int]) -> Iterator[tuple[int, Interval]]:
-        """Yield panels that lie in one tile of each of two tensors, numbered."""
-        for number, (span,) in enumerate(panels_of(self._bounds(*cut), self.how.panel)):
-            yield number, span
 
     def _joined(self, c: str, bounds: Sequence[int]) -> list[list[Interval]]:
         """Return panels, those of thin tiles joined if that saves more of passes over C than it copies."""
@@ -139,23 +142,6 @@ class Plane:
                 ranks = [self.tile(tensor, *place).rank for place in line]
                 spread(self.build, partial(self._write, "broadcast"), piece, axis, parts, ranks, slot, panels)
         return panels
-
-    def _sum(
-        self, c: str, axis: int, span: Interval, number: int, products: dict[Place, Product], trans: str
-    ) -> None:
-        """Multiply at every place and sum the products along each line, where that panel of C belongs."""
-        for line, target in self._lines(c, axis, span):
-            pieces = {}
-            for place in line:
-                rank = self.tile(c, *place).rank
-                pieces[rank] = target
-                # The owner multiplies straight into C; the others need room for a partial sum.
-                if rank != target.rank:
-                    slot = c, axis, number % (self.how.prefetch + 1)
-                    pieces[rank] = self.build.temporary(rank, c, target.rows, target.cols, slot)
-                self.build.gemm(pieces[rank], *products[place], beta=0, trans=trans)
-            piece_of = pieces.__getitem__
-            self._write("reduce", list(pieces), piece_of, target, piece_of)
 
     def _write(self, what: str, line: Sequence[int], given: Any, into: Any, room: Any = None) -> None:
         """Write a collective along a line of ranks."""

@@ -113,7 +113,7 @@ class _Search:
                     continue
                 best[key] = after
                 trail.append((came, step))
-                if self._complete(then):
+                if then.done == self.masked.all_gemms and then.sent == self.masked.sending:
                     self.cost, self.steps = after, self._traced(trail, len(trail) - 1)
                 else:
                     entry = (bound, bound - after, next(ticket), after, then, len(trail) - 1)
@@ -128,9 +128,6 @@ class _Search:
         cost = total(self.graph, steps)
         if cost < self.cost:
             self.steps, self.cost = steps, cost
-
-    def _complete(self, state: State) -> bool:
-        return state.done == self.masked.all_gemms and state.sent == self.masked.sending
 
     def _traced(self, trail: list[tuple[int, Masks]], end: int) -> Steps:
         steps = []

@@ -35,7 +35,7 @@ class Request:
         schedule = build(self.problem, machine, **(self.choices | choices))
         if not self.by_library:
             return schedule
-        from umm.plans.movement.remarks import without_library
+        from umm.plans.movement.choice import without_library
         from umm.plans.multiply.options import REMARK
 
         remark = without_library(schedule, machine)

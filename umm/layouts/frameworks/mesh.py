@@ -28,16 +28,11 @@ class Parts(NamedTuple):
 class Laid(Protocol):
     """A layout's cuts and places, as the frameworks' words need them."""
 
-    @property
-    def shape(self) -> tuple[int, int]: ...  # noqa: D102
-    @property
-    def row_edges(self) -> Ints: ...  # noqa: D102
-    @property
-    def col_edges(self) -> Ints: ...  # noqa: D102
-    @property
-    def process_grid(self) -> tuple[int, int]: ...  # noqa: D102
-    @property
-    def places(self) -> Ints: ...  # noqa: D102
+    shape: tuple[int, int]
+    row_edges: Ints
+    col_edges: Ints
+    process_grid: tuple[int, int]
+    places: Ints
 
 
 class Cut(NamedTuple):

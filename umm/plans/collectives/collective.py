@@ -15,8 +15,9 @@ from umm.files import shown
 from umm.machines import Machine
 from umm.machines import machine as find_machine
 from umm.plans.collectives import library
-from umm.plans.collectives.program import SUMMING, Collective
+from umm.plans.collectives.program import SUMMING, SUMS, Collective
 from umm.plans.collectives.way import PLAIN, Exchange, Manner, Way
+from umm.program.tensors import Tensor
 from umm.schedules.schedule import Schedule
 from umm.schedules.writer.builder import Builder
 from umm.units import format_seconds
@@ -169,7 +170,8 @@ def lowered(asked: Collective, machine: Machine, algorithm: str, manner: Manner 
             f"choose from {', '.join(possible(asked, machine))}"
         )
     # Relayed sums need room at every rank. An all-reduce has it in its result, and direct ways relay nothing.
-    work = [asked.running_sums] if way.relays and asked.what in SUMMING and asked.what != "all-reduce" else []
+    keeps = way.relays and asked.what in SUMMING and asked.what != "all-reduce"
+    work = [Tensor(SUMS, asked.layout(f"row@{asked.ranks}"), asked.dtype)] if keeps else []
     ranks = range(asked.ranks)
     build = Builder(
         way.name if way.named is None else way.named(machine, asked.what, ranks, asked.nbytes, manner.way),

@@ -70,7 +70,7 @@ class Collective:
     def chain(self) -> Chain:
         """The chain of one copy or one sum."""
         p = self.ranks
-        split, everywhere = self._layout("col"), self._layout(f"row@{p}")
+        split, everywhere = self.layout("col"), self.layout(f"row@{p}")
         # Column edges 0, …, 0, cols, …, cols: every tile but the root's is empty.
         rows, cols = self.shape
         edges = [0] * (self.root + 1) + [cols] * (p - self.root)
@@ -79,7 +79,7 @@ class Collective:
             "all-gather": (split, everywhere),
             "reduce-scatter": (everywhere, split),
             "all-reduce": (everywhere, everywhere),
-            "all-to-all": (self._layout("row"), split),
+            "all-to-all": (self.layout("row"), split),
             "broadcast": (alone, everywhere),
             "reduce": (everywhere, alone),
         }[self.what]
@@ -88,11 +88,6 @@ class Collective:
         tensors = Tensor(X, before, self.dtype, "input"), Tensor(Y, after, self.dtype, "output")
         statement: Statement = Sum(Y, X) if self.what in SUMMING else Copy(Y, X)
         return Chain(self.what, tensors, (statement,), p)
-
-    @property
-    def running_sums(self) -> Tensor:
-        """Room for the running sums that every rank keeps for all others; zero before the run."""
-        return Tensor(SUMS, self._layout(f"row@{self.ranks}"), self.dtype)
 
     def slices(self, build: Builder) -> dict[str, Any]:
         """Return the fields of an exchange that hold this collective's input and output."""
@@ -121,7 +116,8 @@ class Collective:
             case _:
                 return {"given": x, "into": y(self.root), "room": sums, "zeroed": True}
 
-    def _layout(self, text: str) -> Layout:
+    def layout(self, text: str) -> Layout:
+        """Return the layout of a text for the buffer."""
         return Layout.parse(text, self.shape, self.ranks)
 
 

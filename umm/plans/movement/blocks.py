@@ -33,6 +33,8 @@ class Blocks:
     split: str = ""
     # Of each rank, those it really multiplies of that dimension.
     intervals: tuple[tuple[Interval, ...], ...] = ()
+    # Rectangles needed of each matrix, as far as asked for.
+    _needed: dict[str, "Needed"] = field(default_factory=dict, init=False, repr=False)
 
     def of(self, matrix: str) -> Ints:
         """Return the rows and columns of a matrix in each rank's block, shape (ranks, 4)."""
@@ -52,11 +54,6 @@ class Blocks:
     def works(self) -> Bools:
         """Whether each rank multiplies anything."""
         return np.asarray(self.sizes[2] > 0)
-
-    @cached_property
-    def _needed(self) -> dict[str, "Needed"]:
-        """Rectangles needed of each matrix, as far as asked for."""
-        return {}
 
     def needed(self, matrix: str) -> "Needed":
         """Rectangle of A or B that each rank multiplies, or of C that it makes."""
@@ -82,17 +79,15 @@ class Blocks:
         return result
 
     @cached_property
-    def in_place(self) -> bool:
-        """Whether every rank's product is its own tile of C, all of it, and needs no room besides."""
-        return self.needed("C").in_place
-
-    @cached_property
     def whole(self) -> bool:
         """Whether every tile of C is one rank's whole product, so that nothing is added up or copied."""
         tiles, k = held(self.problem.layout("C")), self.ranges["k"]
         assert tiles is not None
         owns = (tiles[:, 0] < tiles[:, 1]) & (tiles[:, 2] < tiles[:, 3])
-        return self.in_place and bool((~owns | (self.works & (k == (0, self.problem.k)).all(axis=1))).all())
+        # In place every rank's product is its own tile of C, all of it, and needs no room besides.
+        return self.needed("C").in_place and bool(
+            (~owns | (self.works & (k == (0, self.problem.k)).all(axis=1))).all()
+        )
 
 
 @dataclass(frozen=True)
@@ -167,7 +162,7 @@ def _split(problem: Problem, stationary: str) -> Blocks | None:
     # Only matrices that stay may be split: ranks multiply them interval by interval where they are, while a
     # collective moves one slice a rank.
     stays = [x for x in "AB" if split in SIDES[x] and not result.lacks[x].any()]
-    if len(stays) + (split in SIDES["C"] and result.in_place) < 2:
+    if len(stays) + (split in SIDES["C"] and result.needed("C").in_place) < 2:
         return None
     (tiles, axis), *_ = ((held(joined.layout(x)), SIDES[x].index(split)) for x in "ABC" if split in SIDES[x])
     assert tiles is not None

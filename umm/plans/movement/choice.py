@@ -12,6 +12,7 @@ from umm.host.collector import without_collector
 from umm.machines import Machine
 from umm.machines.curves import COLLECTIVE, COPY_ENGINE
 from umm.numbers import parse_whole, whole_in
+from umm.plans.collectives.hierarchical import CARD
 from umm.plans.collectives.hierarchical import WAY as BY_LEVEL
 from umm.plans.collectives.library import BY_LIBRARY
 from umm.plans.collectives.replicas import summed
@@ -41,6 +42,9 @@ MAX_COMPARED_BYTES, FEW_RANKS, LANES = 2**20, 128, 2
 """Bytes of a sum, and ranks, up to which all ways to sum are compared, with so many accumulates in flight."""
 COMPLETING = ("complete", "all-reduce", "broadcast")
 """The values of ``final`` that leave every replica of C complete, as collectives do."""
+
+
+MAX_NAMED = 6  # tensors that a remark names
 
 
 class Chosen(NamedTuple):
@@ -312,3 +316,31 @@ def by_collectives(
         operands = {x: at_ranks(build, how.blocks, names[x], copies.get(x, {})) for x in "AB"}
         multiply_blocks(build, how, names, operands, Products({}), alpha=1.0, beta=0.0, first=True, last=True)
         return build.schedule()
+
+
+def without_library(schedule: Schedule, machine: Machine) -> str:
+    """Return a remark on tensors that move between ranks without the machine's library, and why.
+
+    Empty if all go by the library, or nothing moves.
+    """
+    names_of_lanes = schedule.lanes.names
+    by_library, between = (
+        np.array([x.startswith(way) for x in names_of_lanes], np.bool_)[schedule.lane]
+        for way in (BY_LIBRARY.name, CARD)
+    )
+    # Between nodes the library's bytes cross cards, on the lane of all that does.
+    between &= np.isin(schedule.moved_tensors, schedule.moved_tensors[by_library])
+    moves = (schedule.src >= 0) & (schedule.dst >= 0) & (schedule.src != schedule.dst)
+    numbers = np.unique(schedule.moved_tensors[moves & ~by_library & ~between])
+    names = list(dict.fromkeys(schedule.tensors[x].name.partition(".")[0] for x in numbers.tolist()))
+    if not names:
+        return ""
+    listed = ", ".join(names[:MAX_NAMED]) + (
+        f" and {len(names) - MAX_NAMED} more" if len(names) > MAX_NAMED else ""
+    )
+    if machine.library is None:
+        return f"{listed} not by a library: the file of {machine.name} names none"
+    name = machine.library.name
+    if not has_library(machine, schedule.ranks):
+        return f"{listed} not by {name}: it is modelled with a device to each rank, as many in every node"
+    return f"{listed} not by {name}: they are not gathered or summed whole by ranks that need the same"

@@ -1,8 +1,8 @@
 """Prices of multiplies by collectives: gemms, and bytes between ranks, without writing an action."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
-from functools import cached_property, lru_cache
+from dataclasses import dataclass, field
+from functools import lru_cache
 from typing import NamedTuple
 
 import numpy as np
@@ -130,6 +130,8 @@ class Flow:
     # Seconds that a round of messages inside a node takes at least, where all that goes between nodes has
     # such a round before it, or after it; else 0.
     hop: float = 0.0
+    # Seconds that ranks are busy, kept since many multiplies share a gather.
+    _known: dict[tuple[Machine, int, int], Floats] = field(default_factory=dict, init=False, repr=False)
 
     @classmethod
     def of(cls, exchanges: Sequence[Part], machine: Machine, total: int, charge: float) -> "Flow":
@@ -177,11 +179,6 @@ class Flow:
             if self.nbytes.shape[-1] <= MAX_RANKS_IN_PAIRS:
                 self._known[key] = seconds
         return seconds
-
-    @cached_property
-    def _known(self) -> dict[tuple[Machine, int, int], Floats]:
-        """Seconds that ranks are busy, kept since many multiplies share a gather."""
-        return {}
 
     def _busy(self, machine: Machine, lanes: int, way: int) -> Floats:
         ends, (nbytes, number) = _ends(machine, self.nbytes.shape[-1]), (self.nbytes[way], self.number[way])

@@ -126,10 +126,6 @@ class _Writer:
         self._turns[rank, what] += 1
         return self._turns[rank, what] - 1
 
-    def _stager(self, owner: int, node: int) -> int:
-        ranks = self._nodes[node]
-        return ranks[self._place[owner] % len(ranks)]
-
     def _operand(self, key: Key, rank: int) -> Slice:
         """Return a tile of A or B where a rank can multiply it; get it if it is not there."""
         source, matrix = self._tile(key), key[0]
@@ -142,7 +138,7 @@ class _Writer:
         node = self._node[rank]
         # Staging pays only if several ranks of the node read the tile; otherwise it adds a hop.
         if self._node[source.rank] != node and len(self._readers[key, node]) > 1:
-            source = self._stage(key, node, source)
+            source = self._at_stager(key, node, source.rank, source.rows, source.cols, source)
             if source.rank == rank:
                 return source
         slot = matrix, self._turn(rank, matrix) % (self._options.prefetch + self._options.max_gemms)
@@ -152,13 +148,19 @@ class _Writer:
         self._there[rank, matrix] = key, into
         return into
 
-    def _stage(self, key: Key, node: int, source: Slice) -> Slice:
-        """Return a tile at its stager in a node; it gets it the first time."""
+    def _at_stager(
+        self, key: Key, node: int, owner: int, rows: Interval, cols: Interval, source: Slice | None = None
+    ) -> Slice:
+        """Return room at the stager of a tile in a node; the first time it gets the tile, or zeros."""
         if (key, node) not in self._staged:
-            stager = self._stager(source.rank, node)
-            into = self._build.temporary(stager, key[0], source.rows, source.cols, ("staged", key))
-            self._build.get(source, into, lane=CARD)
-            self._staged[key, node] = into
+            ranks, what = self._nodes[node], "sums" if source is None else "staged"
+            stager = ranks[self._place[owner] % len(ranks)]
+            into = self._staged[key, node] = self._build.temporary(stager, key[0], rows, cols, (what, key))
+            if source is None:
+                # Zeroed first, so that the parts of all ranks can be added in any order.
+                self._build.map("zero", into)
+            else:
+                self._build.get(source, into, lane=CARD)
         return self._staged[key, node]
 
     def _sum(self, key: Key, node: int) -> Slice | None:
@@ -166,16 +168,10 @@ class _Writer:
         target, adds = self._tile(key), self._adds[key, node]
         if self._node[target.rank] == node or len(adds) < 2 or len({rank for rank, *_ in adds}) < 2:
             return None
-        if (key, node) not in self._staged:
-            # The hull of the parts: ranks may add to different rows, and one message carries all of them.
-            rows = Interval(min(m.start for _, m, _ in adds), max(m.stop for _, m, _ in adds))
-            cols = Interval(min(n.start for *_, n in adds), max(n.stop for *_, n in adds))
-            stager = self._stager(target.rank, node)
-            into = self._build.temporary(stager, "C", rows, cols, ("sums", key))
-            # Zeroed first, so that the parts of all ranks can be added in any order.
-            self._build.map("zero", into)
-            self._staged[key, node] = into
-        return self._staged[key, node]
+        # The hull of the parts: ranks may add to different rows, and one message carries all of them.
+        rows = Interval(min(m.start for _, m, _ in adds), max(m.stop for _, m, _ in adds))
+        cols = Interval(min(n.start for *_, n in adds), max(n.stop for *_, n in adds))
+        return self._at_stager(key, node, target.rank, rows, cols)
 
 
 def _complete(build: Builder, options: Options) -> None:

@@ -69,15 +69,8 @@ class Job(NamedTuple):
 
 
 @write.register
-def _(statement: Attention, build: Builder, context: Context) -> str:
-    """Write fused attention."""
-    _write(build, statement, context.written)
-    return ""
-
-
-@write.register
-def _(statement: AttentionGrad, build: Builder, context: Context) -> str:
-    """Write the gradients of fused attention."""
+def _(statement: Attention | AttentionGrad, build: Builder, context: Context) -> str:
+    """Write fused attention, or its gradients."""
     _write(build, statement, context.written)
     return ""
 

@@ -158,6 +158,11 @@ class _Multiplying:
     def __init__(self, build: Builder, statement: Grouped) -> None:
         self.build, self.statement, self.known = build, statement, statement.routed
         self.names = statement.out, statement.a, statement.b
+        _, a, b = tensors = [build.tensors[build.number(x)] for x in self.names]
+        self.itemsizes, self.dtype = [x.itemsize for x in tensors], product_dtype(a.dtype, b.dtype, b.stored)
+        self.bandwidth = float(build.machine.link_bandwidth.min(initial=build.machine.work_bandwidth))
+        # Whether each product is a sum over data groups, every one of which has the same weights.
+        self.over_groups = "a" in statement.trans and self.known.data > 1
         shapes = {x: build.layout(x).shape for x in self.names}
         self.heights = tuple(statement.height(shapes, x) for x in self.names)
         self._own: dict[tuple[int, int], list[Region]] = {}  # tiles of a rank, by operand and rank
@@ -228,8 +233,8 @@ class _Multiplying:
             tokens = max((len(self.known.tokens_of(x)) for x in hulls), default=0)
             # A token's sum moves in all columns; of whole rows, in those that a rank has.
             across = build.layout(name).grid_shape()[1]
-            more = tokens * self.sizes["n"] * (across - 1) // across * self._itemsize(0)
-            if seconds + more / self._bandwidth() >= self._chosen()[0]:
+            more = tokens * self.sizes["n"] * (across - 1) // across * self.itemsizes[0]
+            if seconds + more / self.bandwidth >= self._chosen()[0]:
                 return False
         rooms = {(replica, *room[1:2], *room[3:]): room for replica, room in partial.get(name, ())}
         for job in self._fastest(stays, (1, 2))[1]:
@@ -266,7 +271,7 @@ class _Multiplying:
             return seconds, jobs, False
         once_s, shared = self._fastest(spread)
         # Rows of all groups go to each, or sums of each group's rows to all: only bytes differ, no flop.
-        if self._over_groups():
+        if self.over_groups:
             made: dict[Region, set[int]] = {}
             for job in shared:
                 for region in (self.region(0, part) for part in job.parts):
@@ -302,7 +307,7 @@ class _Multiplying:
             if sums is None or sums.in_place or len(sums.groups) != 1:
                 return {}
             (group,) = sums.groups
-            if by_level(build.machine, group.ranks, build.ranks) is None and not self._over_groups():
+            if by_level(build.machine, group.ranks, build.ranks) is None and not self.over_groups:
                 return {}
             room = {x: build.temporary(x, self.statement.out, *region) for x in (*ranks, *missing)}
             for rank in missing:
@@ -320,7 +325,7 @@ class _Multiplying:
         for region in sorted(made):
             (rows, cols), ranks = region, [*made[region]]
             # Regions come sorted, so only the latest one can be continued.
-            last = next(reversed(result), None) if self._over_groups() else None
+            last = next(reversed(result), None) if self.over_groups else None
             if (
                 last is not None
                 and result[last][0] == ranks
@@ -332,13 +337,9 @@ class _Multiplying:
                 result[region] = ranks, [region]
         return result
 
-    def _over_groups(self) -> bool:
-        """Whether each product is a sum over data groups, every one of which has the same weights."""
-        return "a" in self.statement.trans and self.known.data > 1
-
     def _without_rows(self, rects: Ints, region: Region, ranks: Sequence[int]) -> list[int]:
         """Return the owners of a sum over data groups that have no row for it, which add zero."""
-        if not self._over_groups():
+        if not self.over_groups:
             return []
         low, high = (np.array([x[side] for x in region]) for side in (0, 1))
         owners = (np.maximum(rects[:, ::2], low) < np.minimum(rects[:, 1::2], high)).all(axis=1)
@@ -352,7 +353,7 @@ class _Multiplying:
     def spreading(self) -> float:
         """Return about how long all replicas of the product take to get it."""
         out = self.build.tensors[self.build.number(self.statement.out)]
-        return float(out.nbytes_of_rank.max() / self._bandwidth())
+        return float(out.nbytes_of_rank.max() / self.bandwidth)
 
     def _spread(self, jobs: Sequence[Job], cleared: bool) -> None:
         """Write products by few ranks, the sum of each region among these, and its copies for all others."""
@@ -530,7 +531,7 @@ class _Multiplying:
                     )
                     ends = layout.owner(tile, replica), job.rank
                     # Operands flow from owner to worker, products (number 0) back.
-                    between[ends if number else ends[::-1]] += rows * cols * self._itemsize(number)
+                    between[ends if number else ends[::-1]] += rows * cols * self.itemsizes[number]
         np.fill_diagonal(between, 0.0)
         flow = Flow.of([Pairs(between)], build.machine, p, 1.0)
         return self.estimate(jobs, operands=()) + self._busy([flow])
@@ -543,7 +544,7 @@ class _Multiplying:
         for (rows, cols), (ranks, _) in at_once.items():
             rects, count = np.tile((*rows, *cols), (len(ranks), 1)), len(ranks)
             sums = Sums((Summed(ranks, rects, count, np.arange(count)),), in_place=True)
-            flows += added_up(sums, build.ranks, self._itemsize(0), build.machine)[::2]
+            flows += added_up(sums, build.ranks, self.itemsizes[0], build.machine)[::2]
         return self.estimate(jobs, operands=(1, 2)) + self._busy(flows)
 
     def _busy(self, flows: Iterable[Flow]) -> float:
@@ -583,7 +584,7 @@ class _Multiplying:
 
     def is_whole(self, part: Part) -> bool:
         """Whether a part's sums are complete."""
-        return part.k == self.full("k", part.expert) and not self._over_groups()
+        return part.k == self.full("k", part.expert) and not self.over_groups
 
     def jobs(self, operand: int) -> list[Job]:
         """Return the jobs if the owners of an operand, by number, do them."""
@@ -633,26 +634,14 @@ class _Multiplying:
         """Return about how long some jobs take: the rank with most to multiply and to move, of operands."""
         machine, ranks = self.build.machine, self.build.ranks
         flop, moved = np.zeros(ranks), np.zeros(ranks)
-        item = self._itemsize(1)
+        item = self.itemsizes[1]
         for job in jobs:
             for part in job.parts:
                 flop[job.rank] += 2.0 * part.m.size * part.n.size * part.k.size
                 for operand in operands:
                     moved[job.rank] += item * self._missing(operand, job, self.region(operand, part))
-        dtype = self._dtype
         # No overlap is assumed; the estimate only has to rank the choices.
-        return float((flop / machine.peak(dtype) + moved / self._bandwidth()).max())
-
-    @property
-    def _dtype(self) -> str:
-        a, b = (self.build.tensors[self.build.number(x)] for x in self.names[1:])
-        return product_dtype(a.dtype, b.dtype, b.stored)
-
-    def _itemsize(self, operand: int) -> int:
-        return self.build.tensors[self.build.number(self.names[operand])].itemsize
-
-    def _bandwidth(self) -> float:
-        return float(self.build.machine.link_bandwidth.min(initial=self.build.machine.work_bandwidth))
+        return float((flop / machine.peak(self.dtype) + moved / self.bandwidth).max())
 
     def _missing(self, operand: int, job: Job, region: Region) -> int:
         """Return the elements of an operand's rows and columns that a job's rank does not own."""
@@ -672,7 +661,7 @@ class _Multiplying:
             # Rows of each data group have room and a lane of their own. On one lane all replicas would get
             # those of the same group at a time, over its one card, and the cards of others would be idle.
             group, place = divmod(part.expert, self.known.places)
-            across = f"{ACROSS}.{group}" if self._over_groups() else ""
+            across = f"{ACROSS}.{group}" if self.over_groups else ""
             a, b = (
                 gathered(
                     self.build,
@@ -728,14 +717,13 @@ class _Multiplying:
     def _together(self, job: Job, direct: Collection[Region]) -> dict[Region, Region]:
         """Return for each product of a job that moves the rows and columns that move with it."""
         # Few bytes for experts beside each other move together: one kernel has multiplied all of them.
-        item = self.build.tensors[self.build.number(self.statement.out)].itemsize
         result: dict[Region, list[Region]] = {}
         last, before = (Interval(0, 0), Interval(0, 0)), set[int]()
         for region in (x for x in (self.region(0, part) for part in job.parts) if x not in direct):
             (rows, cols), owners = region, {x.rank for x in self._targets(job, region)}
             both = Interval(last[0].start, rows.stop), cols
             follows = (last[0].stop, last[1], before) == (rows.start, cols, owners)
-            if follows and both[0].size * cols.size * item < LEAST_PART:
+            if follows and both[0].size * cols.size * self.itemsizes[0] < LEAST_PART:
                 result[both] = [*result.pop(last), region]
                 last = both
             else:
@@ -762,7 +750,6 @@ class _Multiplying:
 
     def _of_kernel(self, job: Job, rows: Ints, n: int, k: int) -> Floats:
         """Return the seconds of each part of a kernel with so many rows of each expert."""
-        build = self.build
-        c = build.tensors[build.number(self.statement.out)]
-        pace = cost.pace_of(build.machine, np.array(job.rank), build.ranks)
-        return cost.grouped_seconds(build.machine, self._dtype, rows, n, k, c.itemsize, pace)
+        machine = self.build.machine
+        pace = cost.pace_of(machine, np.array(job.rank), self.build.ranks)
+        return cost.grouped_seconds(machine, self.dtype, rows, n, k, self.itemsizes[0], pace)
