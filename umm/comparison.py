@@ -218,8 +218,6 @@ def compare(predicted: Trace, measured: Trace, ends: tuple[float, float] | None 
     """Compare a predicted trace with a measured one of the same schedule.
 
     Args:
-        predicted: What was predicted.
-        measured: What was measured.
         ends: The range of the predicted makespan in seconds, if it is known.
 
     Raises:

@@ -101,7 +101,6 @@ def solve(weights: Sequence[Weight], ranks: int, hidden: float | None = None) ->
     """Return the best mix of placements and owners that the program meets, and a bound below all.
 
     Args:
-        weights: Prices of each weight.
         hidden: Seconds of collectives behind other work, where they overlap with compute; None where each
             waits for the other.
     """

@@ -24,8 +24,6 @@ def newton_schulz(
     ``X`` is given, normed to at most 1, with no more rows than columns; ``Y`` is the result, laid out as X.
 
     Args:
-        rows: Rows of X.
-        cols: Columns of X.
         layout: Layout of X, also as text: ``row``, ``col``, ``2d``, ``row@4`` …
         gram: Layout of A; rows on all ranks alike if None.
         kernel: ``syrk`` where the library computes one triangle of A and A².

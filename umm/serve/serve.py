@@ -130,7 +130,6 @@ def serve(model: Model, deployment: Deployment, rates: Rates, prefill: Deploymen
     alone. Requests whose caches have no room wait for others to end.
 
     Args:
-        rates: Prices of the engine.
         prefill: Ranks that compute prompts alone; None if the same do.
     """
     one, fast, slow = (_times(model, deployment, _varied(rates, side), prefill) for side in (0, 1, -1))

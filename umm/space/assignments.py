@@ -66,7 +66,6 @@ class Assignments:
 
         Args:
             outline: What is computed.
-            ranks: Ranks that share the work.
             texts: For each tensor with a choice of its own the layouts to choose from; ``all`` is row, col
                 and 2d with every number of replicas.
             options: Of the universal algorithm, for all multiplies.

@@ -20,7 +20,6 @@ def written_layouts(
     """Yield the text of every combination, those that mean the same included.
 
     Args:
-        ranks: Processes that share the work.
         partitions: Partitions of one replica: ``row``, ``2d``, ``2d:3x4``, ``cyclic:256x128``, …
         orders: Replica orders: ``blocked``, ``interleaved``.
         grids: Process grids of ``2d`` and ``cyclic`` without one: ``square`` or ``all``.

@@ -55,7 +55,6 @@ def step_peers(model: Model, rates: Rates, given: Mapping[str, Any], memory: flo
     """Return each recipe's fastest step that fits, and last the best of all configurations.
 
     Args:
-        rates: Prices on the machine.
         given: Fields of :class:`Parallel` that are fixed, ``ranks``, ``batch`` and ``length`` among them.
         memory: Bytes of a device; infinity for no limit.
     """

@@ -157,7 +157,6 @@ def greedy(chunks: Sequence[Chunk], stages: int, micro_batches: int, schedule: s
     that turn back any stage may keep as many as the first one.
 
     Args:
-        chunks: Seconds of each chunk.
         schedule: One of :data:`ZERO_BUBBLE`.
     """
     last, count = len(chunks) - 1, len(chunks)
@@ -252,8 +251,6 @@ def timeline(chunks: Sequence[Chunk], stages: int, micro_batches: int, schedule:
 
     Args:
         chunks: Of the whole pipeline in order, ``stages`` or a multiple of it.
-        stages: How many devices follow each other.
-        micro_batches: How many go through.
         schedule: One of :data:`SCHEDULES`.
 
     Three equal stages and four micro-batches: the bubble is (p − 1)/(m + p − 1) of the time.

@@ -27,11 +27,7 @@ class BatchWork(NamedTuple):
 
 
 def batch_work(statement: Multiply, tensors: Mapping[str, Tensor], machine: Machine) -> BatchWork:
-    """Return the work of a batch: the gemms of its owners, and each piece of a factor that a rank lacks.
-
-    Args:
-        tensors: Its tensors, laid out.
-    """
+    """Return the work of a batch: the gemms of its owners, and each piece of a factor that a rank lacks."""
     out, a, b = (tensors[name] for name in (statement.out, statement.a, statement.b))
     ranks = out.layout.ranks
     made = list(products(statement, tensors))

@@ -93,8 +93,6 @@ def statement_work(
     """Return the work of one statement.
 
     Args:
-        tensors: Its tensors, laid out.
-        options: Of the universal algorithm.
         stationary: Of a multiply that is not a batch.
         paid: Matrices whose collectives a multiply has to do itself; without C the next one may sum the
             replicas of its product too.
@@ -269,8 +267,6 @@ def moved_bytes(
     Products that ranks add up before they move are counted with the first of them.
 
     Args:
-        tensors: Of the chain, laid out.
-        options: Of the universal algorithm.
         stationary: Of a multiply that is not a batch.
     """
     statement = statements[number]

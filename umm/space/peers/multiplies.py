@@ -159,7 +159,6 @@ def ways_in_place(
     Args:
         start: The problem, and where its operands are.
         memory: Budget a rank; where nothing fits it, the fastest without one.
-        progress: As the search takes it.
         between: Stationary matrices and movements that are tried between nodes.
     """
     layouts = {x: getattr(start, x) for x in "abc"}
@@ -196,7 +195,6 @@ def redistributed(
     Args:
         start: The problem, and where its operands are.
         memory: Budget a rank, for operands and their copies.
-        progress: As the search takes it.
 
     Returns:
         None if nothing else fits the budget.

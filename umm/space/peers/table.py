@@ -83,7 +83,6 @@ class Around:
     Args:
         start: The problem, and where its operands are.
         memory: Budget a rank.
-        report: As :func:`umm.space.peers.peers.peers` takes it.
     """
 
     def __init__(self, start: Problem, machine: Machine, memory: str | int | None, report: Report) -> None:

@@ -210,7 +210,6 @@ class AssignmentPricer(Pricer):
 
         Args:
             outline: The layer, as its scheme runs it.
-            layouts: The layout of each tensor.
             how: As :func:`umm.plans.lower.lower` takes it.
             least: Load of its busiest resource, in seconds: two layers share idle time at their ends, so that
                 the second may add less, but many cannot take less each.

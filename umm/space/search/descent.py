@@ -145,9 +145,6 @@ def near_the_schemes(pricer: AssignmentPricer, incumbents: Incumbents) -> None:
     Beside these comes the one that takes least by the shares of :meth:`Tables.in_turn`; from it and the best
     schemes, estimates are followed down. Those that differ in one group from an assignment that was simulated
     are taken to exceed their estimates by as much as this one.
-
-    Args:
-        incumbents: The best so far, which is added to.
     """
     tables, work, estimate = pricer.tables, pricer.work, cache(pricer.estimate)
     # Key 0 puts what is simulated already first: attempts are kept, so it costs nothing and opens neighbours.
@@ -271,9 +268,6 @@ def divide(pricer: AssignmentPricer, incumbents: Incumbents, program: LayoutProg
 
     Each of these gets the bound of its statements' order, the lowest first. It ends at one that is too much
     to simulate, or once none is left that could be faster than the best.
-
-    Args:
-        incumbents: The best so far, which is added to.
     """
     best, before = incumbents.first, program.work
     if best is None:

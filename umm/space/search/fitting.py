@@ -19,9 +19,6 @@ def attempt_fitting(pricer: AssignmentPricer, incumbents: Incumbents) -> None:
 
     Tensors alone say what cannot fit; the pools of a schedule are known once it is written. InfeasibleError
     if none of the space fits; not where the effort is spent before that is known.
-
-    Args:
-        incumbents: The best so far, which is added to.
     """
     incumbents.effort.allow(STAGE_WORK)
     for place in by_memory(pricer.tables, incumbents.limit):

@@ -36,7 +36,6 @@ def front(
     Each is the fastest for every budget from its own memory up to the next one's.
 
     Args:
-        pricer: Prices the points of a space.
         limit: Most bytes a rank may hold.
         least: Points that need no more than this are left out.
         reach: So are those that take more than this many times as long as the fastest.

@@ -76,7 +76,6 @@ def best_order(
     Args:
         problem: The multiply; without ranks it gets the machine's own number.
         machine: A machine, its name, or the path of its machine file.
-        makespan: Simulates a schedule, in seconds.
         stationary: A, B, C or ``auto`` for the largest matrix.
         policies: IR policies to try, all if None; exhaustive may take seconds a rank.
 

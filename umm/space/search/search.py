@@ -126,9 +126,7 @@ def faster(
     Points whose bounds are no lower are not simulated, so it takes less than a :func:`search`.
 
     Args:
-        space: As :func:`search` takes it.
         than: Seconds.
-        makespan: As :func:`search` takes it.
     """
     pricer = pricer_of(space.searched.on(machine.default_ranks).over(machine), machine, makespan)
     limit = limit_of(memory, pricer.points.share, machine, pricer.points.ranks)
@@ -171,9 +169,7 @@ def best_of(
         limit: Bytes a rank may hold.
         top: How many of the best to find.
         reserves: Whether the limit is the device less a reserve, because no budget was given.
-        progress: As :func:`search` takes it.
         effort: What may be spent; without end if None.
-        otherwise: As :func:`search` takes it.
     """
     effort = effort or Effort(pricer.work)
     if assigns(pricer) and pricer.points.count > MAX_LISTED:

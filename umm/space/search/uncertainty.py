@@ -24,7 +24,6 @@ def makespan_range(machine: Machine, lower: Lower, makespan: Makespan, now: floa
     """Return the least and the most makespan at the corners of a machine's numbers.
 
     Args:
-        machine: With its numbers as they are.
         lower: Makes the schedule for a machine.
         now: The makespan on the machine as it is, in seconds.
     """
@@ -127,9 +126,7 @@ def widest(
     """Return the number to measure next, whose range moves the makespan most; None if none has a range.
 
     Args:
-        machine: With its numbers as they are.
         lower: Makes the schedule for a machine.
-        makespan: Simulates a schedule.
         without: Keys that do not matter to the schedule.
     """
     # Changes of one number follow each other under one name: both ends are paired here.

@@ -110,7 +110,6 @@ class BestFirst:
     the last of the best cannot be better.
 
     Args:
-        pricer: Prices the points.
         limit: Most bytes a rank may hold.
         top: How many of the best to find.
         among: Which of the points to look at; all of them if None.

@@ -59,7 +59,6 @@ def looked_for(
     least memory: so nothing that is left is a hundredth faster, or as fast with less.
 
     Args:
-        makespan: Predicts the seconds of a schedule.
         progress: Called now and then with the number of points settled and of all points.
     """
     left_out = Looked(None, left_out=True)
@@ -144,11 +143,8 @@ def deciding(
     """Return the assumed number that decides between stationary matrices, or else a search's better point.
 
     Args:
-        machine: With its numbers as they are.
-        problem: With its layouts.
         lower: Makes the schedule that was asked for; takes another stationary matrix by keyword.
         better: Makes the better one that a search finds, if there is one.
-        makespan: Predicts the seconds of a schedule.
     """
     ways = {f"stationary {x}": partial(lower, stationary=x) for x in MATRICES}
     # A stationary matrix is easily changed, so that comes before the layouts that a search suggests.
@@ -170,10 +166,8 @@ def decides(
     Each assumed number goes to half and twice what it is, or to the ends of its range, alone.
 
     Args:
-        machine: With its numbers as they are.
         dtype: Of the problem; peaks and efficiencies of others do not matter.
         lower: Makes each schedule for a machine, by name.
-        makespan: Predicts the seconds of a schedule.
     """
     now = {name: lowered(machine) for name, lowered in lower.items()}
     if len(now) < 2 or sum(map(len, now.values())) > MOST_ACTIONS_CHANGED:
