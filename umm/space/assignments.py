@@ -35,14 +35,6 @@ class Assignments:
     shape: such tensors are a group. What a map needs columns of together, such as the scores of a head for a
     softmax, is not cut between them. A point is its place: for each group the number of its choice.
 
-    Attributes:
-        outline: What is computed.
-        ranks: Ranks that share the work.
-        options: Of the universal algorithm, for all multiplies.
-        stationary: The matrix that every multiply keeps in place: A, B, C, ``auto`` for its largest, or
-            ``best`` for the one with which it takes least by itself.
-        named: Names of the program's own layouts that alone are listed; None for all.
-
     >>> from umm.program.presets import chain
     >>> of = Assignments(chain("mlp", hidden=8, ffn=16, tokens=8, backward=True), ranks=2)
     >>> of.groups
@@ -69,7 +61,8 @@ class Assignments:
             texts: For each tensor with a choice of its own the layouts to choose from; ``all`` is row, col
                 and 2d with every number of replicas.
             options: Of the universal algorithm, for all multiplies.
-            stationary: The matrix that every multiply keeps in place.
+            stationary: The matrix that every multiply keeps in place: A, B, C, ``auto`` for its largest, or
+                ``best`` for the one with which it takes least by itself.
             named: Names of the program's own layouts, ``all`` for all of them: these alone are listed.
             more: Layouts of each tensor to choose from beside the usual ones, where nothing is said.
             of_many: Whether it is one of many layers, whose output has the layout of the next one's input.
@@ -302,7 +295,7 @@ class Assignments:
     def at(self, number: int) -> Place:
         """Return the place of a number, that of the last group fastest."""
         place = []
-        # Mixed-radix digits, least significant last, as np.unravel_index numbers them.
+        # Mixed-radix digits, least significant last: numbers may be more than NumPy's integers can say.
         for choices in reversed(self.choices):
             number, chosen = divmod(number, len(choices))
             place.append(chosen)

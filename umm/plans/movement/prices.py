@@ -131,7 +131,7 @@ class Flow:
     # such a round before it, or after it; else 0.
     hop: float = 0.0
     # Seconds that ranks are busy, kept since many multiplies share a gather.
-    _known: dict[tuple[Machine, int, int], Floats] = field(default_factory=dict, init=False, repr=False)
+    _known: dict[tuple[Machine, int, int], Floats] = field(default_factory=dict)
 
     @classmethod
     def of(cls, exchanges: Sequence[Part], machine: Machine, total: int, charge: float) -> "Flow":
@@ -172,15 +172,8 @@ class Flow:
             of its lanes, then of its lane for what goes between nodes.
         """
         key = machine, lanes, way
-        seconds = self._known.get(key)
-        if seconds is None:
-            seconds = self._busy(machine, lanes, way)
-            seconds.flags.writeable = False
-            if self.nbytes.shape[-1] <= MAX_RANKS_IN_PAIRS:
-                self._known[key] = seconds
-        return seconds
-
-    def _busy(self, machine: Machine, lanes: int, way: int) -> Floats:
+        if key in self._known:
+            return self._known[key]
         ends, (nbytes, number) = _ends(machine, self.nbytes.shape[-1]), (self.nbytes[way], self.number[way])
         # Links carry all bytes whatever their lane; lanes below count only what is not sent with lanes
         # enough.
@@ -194,6 +187,9 @@ class Flow:
             for how, level, row in ((NEAR, 0, 2), (FAR, 1, 2), (CARD, 1, 3)):
                 seconds[row] += nbytes[how] * inverse[level] + number[how] * latency[level]
             seconds[2] /= lanes
+        seconds.flags.writeable = False
+        if seconds.shape[-1] <= MAX_RANKS_IN_PAIRS:
+            self._known[key] = seconds
         return seconds
 
 

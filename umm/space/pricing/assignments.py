@@ -35,13 +35,7 @@ Layers on 4 to 32 ranks: 11 to 15 µs an action, and .5 ms, 80 to 210 µs and 27
 
 
 class AssignmentPricer(Pricer):
-    """The assignments of a program's layouts on a machine, with the results of several searches of them.
-
-    Attributes:
-        makespan: What simulates a schedule.
-        respected: Whether no makespan was below its bound.
-        work: Counts the schedules written, the bounds and the estimates.
-    """
+    """The assignments of a program's layouts on a machine, with the results of several searches of them."""
 
     points: Assignments
     equals = False
@@ -149,11 +143,7 @@ class AssignmentPricer(Pricer):
         return self._same[point]
 
     def simulated(self, point: Place, bound: float) -> tuple[Place, Choice]:
-        """Return an assignment, and it with its makespan.
-
-        Args:
-            bound: What is known of its makespan from below.
-        """
+        """Return an assignment, and it with its makespan."""
         # One simulation serves all equal places, but each has its own bound, which has to hold as well.
         first = self.same(point)
         if first != point:

@@ -50,13 +50,7 @@ class Built(NamedTuple):
 
 
 class MultiplyPricer(Pricer):
-    """The points of one multiply on a machine, with the results of several searches of them.
-
-    Attributes:
-        makespan: Simulates a schedule, in seconds.
-        respected: Whether no makespan was below its bound.
-        work: Actions of the schedules written.
-    """
+    """The points of one multiply on a machine, with the results of several searches of them."""
 
     points: MultiplyPoints
     equals = True
@@ -82,12 +76,7 @@ class MultiplyPricer(Pricer):
         self._moved: dict[tuple[str, int, str], Move] = {}
 
     def ascending(self, limit: int, among: Bools | None = None) -> tuple[list[int], list[float]]:
-        """Return the points that may fit into so many bytes a rank, by ascending bound, and the bounds.
-
-        Args:
-            limit: Bytes a rank may hold.
-            among: Which of the points to look at; all of them if None.
-        """
+        """Return the points that may fit into so many bytes a rank, by ascending bound, and the bounds."""
         able = self.bounds.memory <= limit
         fits = np.nonzero(able if among is None else able & among)[0]
         by_bound = fits[np.argsort(self.bounds.seconds[fits], kind="stable")]
@@ -202,11 +191,7 @@ class MultiplyPricer(Pricer):
         return self._built[point]
 
     def simulated(self, point: int, bound: float) -> tuple[Hashable, Choice]:
-        """Return a point with its makespan; one schedule is simulated once.
-
-        Args:
-            bound: What is known of its makespan from below.
-        """
+        """Return a point with its makespan; one schedule is simulated once."""
         built = self._build(point)
         ways = tuple((x, move.way) for x, move in self._moves(point))
         # Points are one schedule by the same layouts, ways to move operands, and actions.
