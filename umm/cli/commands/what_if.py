@@ -125,7 +125,7 @@ def explain_measured(asked: WhatIf) -> None:
     from umm.space import Space
     from umm.space.vary import seconds_of
     from umm.space.what_if.measured import explanations, turns_of_machine, turns_of_step
-    from umm.space.what_if.question import Question
+    from umm.space.what_if.sensitivity import Question
 
     if asked.measured is None:
         raise InputError("--step needs --measured, the time to explain, such as 8.2s")

@@ -5,13 +5,11 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from umm.errors import InfeasibleError
 from umm.space.assignments import Place
 from umm.space.bounds.tables import Tables
 from umm.space.pricing.assignments import AssignmentPricer
 from umm.space.search.effort import MAX_LISTED, STAGE_WORK
 from umm.space.search.walk import Incumbents
-from umm.units import format_bytes
 
 
 def attempt_fitting(pricer: AssignmentPricer, incumbents: Incumbents) -> None:
@@ -25,16 +23,6 @@ def attempt_fitting(pricer: AssignmentPricer, incumbents: Incumbents) -> None:
         if place is None or incumbents.effort.spent or incumbents.attempt(place, pricer.tables.bound(place)):
             return
     raise pricer.infeasible(incumbents.limit)
-
-
-def none_found(pricer: AssignmentPricer, limit: int) -> InfeasibleError:
-    """Return the refusal of a limit within which none was found, though there may be one."""
-    least = pricer.least_memory
-    enough = f"; {least}B ({format_bytes(least)}) is enough" if least else ""
-    return InfeasibleError(
-        f"no layouts of chain {pricer.points.outline.name} were found that fit {format_bytes(limit)} a rank, "
-        f"but not all of {pricer.points.count:,} were tried{enough}"
-    )
 
 
 def by_memory(tables: Tables, limit: int) -> Iterator[Place | None]:

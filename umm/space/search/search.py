@@ -6,7 +6,7 @@ from contextlib import suppress
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from umm.errors import EndedEarlyError, InputError, expect
+from umm.errors import EndedEarlyError, InfeasibleError, InputError, expect
 from umm.machines import Machine
 from umm.machines import machine as find_machine
 from umm.plans.movement.choice import AUTO, FLAT, GATHERED, LIBRARY, WAYS, node_count, one_sided
@@ -28,6 +28,7 @@ from umm.space.search.found import Found
 from umm.space.search.uncertainty import TOLERANCE
 from umm.space.search.walk import BestFirst, Incumbents, Progress, Standing
 from umm.space.space import Space
+from umm.units import format_bytes
 
 if TYPE_CHECKING:
     from umm.space.pricing.assignments import AssignmentPricer
@@ -264,7 +265,7 @@ def _near(
 ) -> Found:
     """Return the best of too many points to go through all."""
     from umm.space.search.descent import choose_movements, divide, near_the_bound
-    from umm.space.search.fitting import attempt_fitting, none_found
+    from umm.space.search.fitting import attempt_fitting
 
     better, ways = None, _ways(space, pricer, otherwise)
     try:
@@ -282,7 +283,13 @@ def _near(
     except KeyboardInterrupt:
         raise SearchInterruptedError(_found(space, incumbents, reserves, incumbents.simulated)) from None
     if incumbents.first is None:
-        raise none_found(pricer, incumbents.limit)
+        least = pricer.least_memory
+        enough = f"; {least}B ({format_bytes(least)}) is enough" if least else ""
+        raise InfeasibleError(
+            f"no layouts of chain {pricer.points.outline.name} were found that fit "
+            f"{format_bytes(incumbents.limit)} a rank, but not all of {pricer.points.count:,} were "
+            f"tried{enough}"
+        )
     ended = _ended(space, incumbents, reserves, pricer.points.count, incumbents.lowest)
     return ended if better is None else _with_movements(ended, pricer, better)
 

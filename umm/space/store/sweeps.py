@@ -175,8 +175,7 @@ def _tasks(runs: Iterable[Runs], store: Store, counts: dict[str, int]) -> Iterat
         missing: Sequence[int] = range(len(some_runs))
         if not empty:
             # Once for all points, and below again for each task: another sweep may be filling the same store.
-            done = _are_done(store, some_runs.ids(missing))
-            missing = [i for i in missing if not done[i]]
+            missing = _missing(store, some_runs, missing)
         counts["found"] += len(some_runs) - len(missing)
         if not missing:
             continue
@@ -185,16 +184,17 @@ def _tasks(runs: Iterable[Runs], store: Store, counts: dict[str, int]) -> Iterat
         size = min(AT_ONCE, 1 + len(missing) // TASKS)
         for start in range(0, len(missing), size):
             some = missing[start : start + size]
-            done_meanwhile = _are_done(store, some_runs.ids(some))
-            counts["found"] += sum(done_meanwhile)
-            now = [i for i, done in zip(some, done_meanwhile, strict=True) if not done]
+            now = _missing(store, some_runs, some)
+            counts["found"] += len(some) - len(now)
             if now:
                 yield some_runs.task(now)
 
 
-def _are_done(store: Store, ids: list[str]) -> list[bool]:
+def _missing(store: Store, runs: Runs, places: Sequence[int]) -> list[int]:
+    """Return the places of points whose runs the store lacks."""
+    ids = runs.ids(places)
     done = store.done(ids)
-    return [x in done for x in ids]
+    return [place for place, key in zip(places, ids, strict=True) if key not in done]
 
 
 def _performed(workers: Executor, tasks: Iterable[Task]) -> Iterator[list[dict[str, Any]]]:

@@ -15,7 +15,7 @@ from umm.space.choice import Choice
 from umm.space.search.search import Report
 from umm.space.space import Space
 from umm.space.vary import LINKS, Makespan, knob
-from umm.space.what_if.question import Budget, Question
+from umm.space.what_if.sensitivity import Budget, Question
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -44,6 +44,13 @@ class Turn:
     seconds: Callable[[float], float]  # seconds with a value
     words: Callable[[float], str]  # a value in words
 
+    @classmethod
+    def of(cls, knob: Knob, machine: Machine, seconds: Callable[[Machine], float]) -> "Turn":
+        """Return a number of a machine, by its factor."""
+        most = min(MAX_FACTOR, knob.most)
+        by_factor = (knob.name, knob.at(1.0), 1.0, 1 / MAX_FACTOR, most)
+        return cls(*by_factor, lambda factor: seconds(knob.on(machine, factor)), knob.at)
+
 
 @dataclass(frozen=True)
 class Explanation:
@@ -102,18 +109,11 @@ def turns_of_machine(
     machine: Machine, ranks: int, dtype: str, seconds: Callable[[Machine], float]
 ) -> Iterator[Turn]:
     """Yield the numbers of a machine that can explain a time."""
-
-    def turned(knob: Knob) -> Turn:
-        return Turn(
-            knob.name, knob.at(1.0), 1.0, 1 / MAX_FACTOR, min(MAX_FACTOR, knob.most),
-            lambda factor: seconds(knob.on(machine, factor)), knob.at,
-        )  # fmt: skip
-
     known = knobs(machine, ranks, dtype)
     # Where one link explains a time, all of them together are no better an answer.
     alone = [x for x in known if "*" not in x.name]
     single = any(x.name.startswith("fabric.") for x in alone)
-    return (turned(knob) for knob in (alone if single else known))
+    return (Turn.of(knob, machine, seconds) for knob in (alone if single else known))
 
 
 def turns_of_step(asked: Question) -> Iterator[Turn]:

@@ -10,7 +10,7 @@ from umm.plans.collectives.library import domains, seconds_alone
 from umm.profiles.beside import Beside, Row
 from umm.profiles.kernel import ATTENTION, COLLECTIVES, MAP, MULTIPLY, Kernel
 from umm.space.vary import Knob, knobs
-from umm.space.what_if.measured import MAX_FACTOR, REASONS, Turn, seek
+from umm.space.what_if.measured import REASONS, Turn, seek
 from umm.units import format_seconds
 
 SLOWER = 1.5
@@ -80,9 +80,8 @@ def _links(result: Beside, machine: Machine, dtype: str) -> Iterator[Cause]:
         knob = _knob(machine, dtype, far)
         setting = because = ""
         if knob is not None:
-            priced = partial(_priced, knob, machine, kind, group, one.nbytes)
-            turn = Turn(knob.name, knob.at(1.0), 1.0, 1 / MAX_FACTOR, MAX_FACTOR, priced, knob.at)
-            explained = seek(turn, measured)
+            priced = partial(seconds_alone, what=kind, ranks=group, nbytes=one.nbytes)
+            explained = seek(Turn.of(knob, machine, priced), measured)
             value = f"x{explained.factor:.3g}" if "," in explained.then else explained.then.replace(" ", "")
             setting = f"{knob.name}={value}" if explained.explains else ""
             because = next((": " + text for end, text in REASONS if end in knob.name), "")
@@ -92,13 +91,6 @@ def _links(result: Beside, machine: Machine, dtype: str) -> Iterator[Cause]:
             f"{'card' if far else 'rank'}, {rate * measured / price:.3g} predicted{because}"
         )
         yield Cause(words, calls * (1 - price / measured), setting)
-
-
-def _priced(
-    knob: Knob, machine: Machine, kind: str, group: tuple[int, ...], nbytes: int, factor: float
-) -> float:
-    """Return the seconds of a collective with a number times a factor."""
-    return seconds_alone(knob.on(machine, factor), kind, group, nbytes)
 
 
 def _bandwidth(one: Kernel, nodes: list[int]) -> float:
