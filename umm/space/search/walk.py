@@ -83,7 +83,7 @@ class Incumbents:
         return choice
 
     def report(self) -> None:
-        """Report how far it is to whoever asked for that."""
+        """Report how far the search is, where that was asked for."""
         if self.progress:
             self.progress(self.simulated, self.pricer.points.count)
         if self.standing and self.first:
