@@ -8,7 +8,7 @@ from torch.distributed.tensor import DTensor, Replicate, Shard, distribute_tenso
 
 import umm
 from umm.muon import Matrix
-from umm.muon.coefficients import JORDAN
+from umm.muon.program import JORDAN
 from umm_hw.bfloat16 import numpy_bfloat16
 from umm_hw.muon.newton_schulz import orthogonalized
 

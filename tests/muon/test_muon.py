@@ -18,12 +18,11 @@ from umm.errors import InputError
 from umm.executor import executor as named
 from umm.executor import run
 from umm.layouts.layout import Layout
-from umm.muon.coefficients import JORDAN, read_coefficients
 from umm.muon.emit import emitted
 from umm.muon.owners import Owned, Weight, loads_of, longest_first, solve
 from umm.muon.placements import PRODUCTS, Costs
 from umm.muon.planning import Bucket, Planner, overlapped, plan
-from umm.muon.program import newton_schulz
+from umm.muon.program import JORDAN, newton_schulz, read_coefficients
 from umm.muon.weights import Grid, Matrix, matrices
 from umm.program.models import find_model
 from umm.schedules.races import races

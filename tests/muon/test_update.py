@@ -16,7 +16,7 @@ from thread_exchange import on_threads
 import umm
 from umm.errors import InputError
 from umm.muon import Matrix
-from umm.muon.coefficients import JORDAN
+from umm.muon.program import JORDAN
 from umm_hw.mpi.job.job import find_mpiexec
 from umm_hw.muon.update import update
 

@@ -21,8 +21,7 @@ from umm.dtypes import itemsize
 from umm.executor import run
 from umm.layouts.layout import Layout
 from umm.machines import Machine
-from umm.muon.coefficients import JORDAN
-from umm.muon.program import newton_schulz
+from umm.muon.program import JORDAN, newton_schulz
 from umm.muon.weights import Grid, Matrix
 from umm.plans.lower import lower
 from umm.schedules.table.details import GEMM

@@ -7,9 +7,9 @@ from typing import NamedTuple
 from umm.errors import ProblemError, did_you_mean
 from umm.machines import Machine
 from umm.machines import machine as find_machine
-from umm.muon.coefficients import JORDAN, Coefficients
 from umm.muon.owners import Owned, Weight, loads_of, longest_first, solve
 from umm.muon.placements import OWNERS, PLACEMENTS, Costs, Price, local, possible
+from umm.muon.program import JORDAN, Coefficients
 from umm.muon.weights import Grid, Matrix
 from umm.step.step import rates_of
 

@@ -68,10 +68,10 @@ def muon(asked: Muon) -> None:
     from dataclasses import asdict
 
     from umm.errors import InputError
-    from umm.muon.coefficients import JORDAN, read_coefficients
     from umm.muon.emit import emitted
     from umm.muon.placements import Costs
     from umm.muon.planning import plan
+    from umm.muon.program import JORDAN, read_coefficients
     from umm.muon.weights import Grid, matrices
     from umm.program.models import find_model
     from umm.step.step import rates_of

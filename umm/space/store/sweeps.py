@@ -11,6 +11,7 @@ from concurrent.futures import (
     wait,
 )
 from dataclasses import dataclass, field
+from operator import methodcaller
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -205,7 +206,7 @@ def _performed(workers: Executor, tasks: Iterable[Task]) -> Iterator[list[dict[s
     room = 3 * getattr(workers, "_max_workers", 8)
     try:
         for task in tasks:
-            waiting.add(workers.submit(Task.perform, task))
+            waiting.add(workers.submit(methodcaller("perform"), task))
             if len(waiting) >= room:
                 wait(waiting, return_when=FIRST_COMPLETED)
             done = {future for future in waiting if future.done()}
