@@ -162,7 +162,7 @@ def ways_in_place(
         between: Stationary matrices and movements that are tried between nodes.
     """
     layouts = {x: getattr(start, x) for x in "abc"}
-    space = _space(start, **layouts)
+    space = space_of(start, **layouts)
     try:
         best = search(space, machine, memory=memory, top=1, progress=progress).top[0]
     except InfeasibleError:
@@ -200,7 +200,7 @@ def redistributed(
         None if nothing else fits the budget.
     """
     given = {x: getattr(start, x) for x in "abc"}
-    space = _space(start, given=given, grids="square", replication=(1, start.p))
+    space = space_of(start, given=given, grids="square", replication=(1, start.p))
     # The best points may all stay in place, which is another row: widen the list until one moves something.
     top = 8
     while True:
@@ -217,18 +217,8 @@ def redistributed(
         top *= 4
 
 
-def anywhere(
-    start: Problem, machine: Machine, memory: str | int | None, progress: Progress | None = None
-) -> Choice | None:
-    """Return the best point of the space with free choice of layouts; None if nothing fits."""
-    try:
-        space = _space(start, grids="square")
-        return search(space, machine, memory=memory, top=1, progress=progress).top[0]
-    except InfeasibleError:
-        return None
-
-
-def _space(start: Problem, **more: Any) -> Space:
+def space_of(start: Problem, **more: Any) -> Space:
+    """Return the space of a problem's sizes and types."""
     sizes = {x: getattr(start, x) for x in ("m", "n", "k", "dtype", "c_dtype")}
     return Space(**sizes, ranks=start.p, **more)
 

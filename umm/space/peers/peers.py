@@ -79,13 +79,14 @@ def peers(
             so_far = f"; best so far {best.algorithm}, {format_seconds(best.makespan_s)}" if best else ""
             progress(f"{what}{so_far}", done, total)
 
+    field: OfMultiply | OfProgram
     count = machine.default_ranks if ranks is None else ranks
     if program.kind == "outline":
         at = at if crossover else None
-        field_of_program = OfProgram(program, count, machine, memory, report, at, tokens, stack)
-        return _compared(field_of_program, machine, report, rows, ended)
-    elsewhere = progress or (lambda what, done, total: None) if crossover else None
-    field = OfMultiply(program.on(count), machine, memory, report, elsewhere)
+        field = OfProgram(program, count, machine, memory, report, at, tokens, stack)
+    else:
+        elsewhere = progress or (lambda what, done, total: None) if crossover else None
+        field = OfMultiply(program.on(count), machine, memory, report, elsewhere)
     return _compared(field, machine, report, rows, ended)
 
 
@@ -218,10 +219,12 @@ class OfMultiply:
         return row_of(contender, self.start, self._machine, limit)
 
     def free(self) -> Choice | None:
-        """Return the best point with free choice of layouts."""
-        return multiplies.anywhere(
-            self.start, self._machine, self._memory, partial(self._report, "any layouts")
-        )
+        """Return the best point with free choice of layouts; None if nothing fits."""
+        space, report = multiplies.space_of(self.start, grids="square"), partial(self._report, "any layouts")
+        try:
+            return search(space, self._machine, memory=self._memory, top=1, progress=report).top[0]
+        except InfeasibleError:
+            return None
 
     def stretches(self, rows: list[Row]) -> list[Stretch]:
         """Return the best action at all m around."""

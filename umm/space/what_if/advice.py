@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
-from typing import Any, NamedTuple
+from typing import Any
 
 from umm.errors import InfeasibleError
 from umm.kept import kept
@@ -27,13 +27,6 @@ MOST_WORK = 500_000
 MOST_PAIRS = 2e8  # nor above this many points times pairs of ranks, which all are priced
 
 
-class Looked(NamedTuple):
-    """The result of a search for advice."""
-
-    advice: Advice | None  # a better point, if there is one
-    left_out: bool  # whether the search was not run to its end, since that would take long
-
-
 def advise(
     schedule: Schedule, machine: Machine, makespan: Makespan, progress: Progress | None = None
 ) -> Advice | None:
@@ -46,22 +39,22 @@ def advise(
     >>> print(advise(umm.schedule(slow, h100), h100, executor("sim").makespan))
     search finds 6 % less time with 768.0 MiB less: A 2d:2x4, B col, C col, stationary B
     """
-    return looked_for(schedule, machine, makespan, progress).advice
+    return looked_for(schedule, machine, makespan, progress)[0]
 
 
 def looked_for(
     schedule: Schedule, machine: Machine, makespan: Makespan, progress: Progress | None = None
-) -> Looked:
-    """Search a schedule's problem for a better point; following the advice ends it.
+) -> tuple[Advice | None, bool]:
+    """Search a schedule's problem for a better point, and say whether that was left out since it takes long.
 
     The space is that of a search without options, with the schedule's own policy, prefetch and limits, within
     the device less a tenth. Of its points within a hundredth of the fastest the advice is the one with the
-    least memory: so nothing that is left is a hundredth faster, or as fast with less.
+    least memory: so nothing that is left is a hundredth faster, or as fast with less. Following it ends it.
 
     Args:
         progress: Called now and then with the number of points settled and of all points.
     """
-    left_out = Looked(None, left_out=True)
+    left_out = None, True
     if len(schedule) > MOST_ACTIONS or schedule.options.get("movement") == LIBRARY:  # which has no bounds
         return left_out
     space = space_around(schedule.problem, schedule.options)
@@ -75,8 +68,7 @@ def looked_for(
     near = kept("near", key, lambda: _near(space, machine, makespan, progress))
     if near is None:
         return left_out
-    advice = advice_among(near, makespan(schedule), int(schedule.memory_bytes.max()))
-    return Looked(advice, left_out=False)
+    return advice_among(near, makespan(schedule), int(schedule.memory_bytes.max())), False
 
 
 def _near(
