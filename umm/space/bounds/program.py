@@ -15,7 +15,6 @@ Source: Huangfu and Hall (2018), Parallelizing the dual revised simplex method; 
 
 from collections.abc import Iterator, Sequence
 from math import prod
-from typing import NamedTuple
 
 import numpy as np
 
@@ -28,13 +27,6 @@ ENTRIES_OF_AN_ACTION, NUMBERS_OF_AN_ACTION = 2_000, 10_000
 """Entries of the matrix that the solver goes through while an action is simulated, and numbers added up."""
 MAX_SUMMED_AT_ONCE = 2**20
 """Numbers that are added up at once: more need more memory, and leave a signal waiting."""
-
-
-class Least(NamedTuple):
-    """A bound below all assignments that are left."""
-
-    bound: float  # the bound, in seconds; infinite where no assignment is left
-    place: Place | None  # The best assignment that the solver met; None without any.
 
 
 class LayoutProgram:
@@ -85,17 +77,20 @@ class LayoutProgram:
         integer = [0 < column <= sum(self.shape) for column in range(count)]
         self._solver = solver(np.eye(1, count)[0], [np.inf, *np.ones(count - 1)], integer, rows, MOST_NODES)
 
-    def least(self) -> Least:
-        """Return a bound below all assignments, and one that is near it."""
+    def least(self) -> tuple[float, Place | None]:
+        """Return a bound below all assignments that are left, in seconds, and the best that the solver met.
+
+        The bound is infinite where none is left; the assignment None where it met none.
+        """
         solver = self._solver
         solver.setOptionValue("solve_relaxation", False)
         self._run()
         info = solver.getInfo()
         if solver.getModelStatus().name == "kInfeasible":
-            return Least(np.inf, None)
+            return np.inf, None
         # The dual bound is valid even where the solver stops at its limit of nodes.
         bound = max(0.0, info.mip_dual_bound) * self._unit * (1 - TOLERANCE)
-        return Least(bound, self._rounded() if np.isfinite(info.objective_function_value) else None)
+        return bound, self._rounded() if np.isfinite(info.objective_function_value) else None
 
     def by_choice(self) -> list[Place]:
         """Bound each choice's assignments by the relaxation, and return those nearest to these bounds."""

@@ -6,7 +6,6 @@ from contextlib import suppress
 from dataclasses import replace
 from functools import cache
 from math import prod
-from typing import NamedTuple
 
 import numpy as np
 
@@ -84,13 +83,12 @@ def near_the_bound(pricer: AssignmentPricer, incumbents: Incumbents) -> LayoutPr
         attempt_schemes(pricer, incumbents)
     # Two bounds from one program: of all assignments by branch and bound, of each choice by the relaxation.
     program = LayoutProgram([(x.groups, x.seconds) for x in tables.all], [x / limit for x in tables.held])
-    lowest, near = program.least(), program.by_choice()
+    (incumbents.lowest, lowest), near = program.least(), program.by_choice()
     pricer.work.done += program.work
-    incumbents.lowest = lowest.bound
     if not points.ways and on_these_nodes(pricer):
         near_the_schemes(pricer, incumbents)
     named: list[Place | None] = []
-    starts = [lowest.place]
+    starts = [lowest]
     if points.ways:  # neighbours are many there, and the best has been looked for
         starts += incumbents.rows[:1]
     else:
@@ -150,7 +148,7 @@ def near_the_schemes(pricer: AssignmentPricer, incumbents: Incumbents) -> None:
     # Key 0 puts what is simulated already first: attempts are kept, so it costs nothing and opens neighbours.
     waiting = [(0.0, place) for place in incumbents.rows]
     program = LayoutProgram(tables.in_turns(), [x / incumbents.limit for x in tables.held])
-    least = program.least().place
+    _, least = program.least()
     work.done += program.work
     for place in incumbents.rows[:STARTS] + ([] if least is None else [least]):
         lowest = _lowest(tables, place, incumbents.limit, estimate)
@@ -354,29 +352,21 @@ FAR, LONG = 4.0, 50_000
 ONE_BY_ONE = "multiply by multiply"
 
 
-class Named(NamedTuple):
-    """Makespans of layouts with a name."""
+def named_layouts(
+    pricer: AssignmentPricer, incumbents: Incumbents
+) -> tuple[dict[str, float | None], dict[str, float]]:
+    """Return the makespans of the program's own layouts; the best of those of the space join the best.
 
-    # Makespan of each by name, in seconds, and of the assignment that is chosen multiply by multiply; None
-    # where it does not fit.
-    makespans: dict[str, float | None]
-    # Of those that were too much to simulate, or that are far from the best, a lower bound of the makespan,
-    # in seconds.
-    left_out: dict[str, float]
-
-
-def named_layouts(incumbents: Incumbents) -> Named:
-    """Return the makespans of the program's own layouts; the best of those of the space join the best."""
-    pricer = incumbents.pricer
-    if not isinstance(pricer, AssignmentPricer):
-        return Named({}, {})
+    By name, that of the assignment that is chosen multiply by multiply too; None where one does not fit. Of
+    those that were too much to simulate, or that are far from the best, it is a lower bound, apart.
+    """
     points, tables = pricer.points, pricer.tables
     layouts = {**points.outline.layouts, **on_these_nodes(pricer), **on_this_node(pricer)}
     # A scheme outside the space has no table, so its work is guessed from the largest schedule so far.
     usual = max((x.actions for x in pricer.choices.values()), default=0)
     places: dict[str, Place | None] = {name: points.place(x) for name, x in layouts.items()}
     places[ONE_BY_ONE] = one_by_one(tables, incumbents.limit)
-    named = Named({}, {})
+    makespans, left_out = dict[str, float | None](), dict[str, float]()
 
     def far(place: Place) -> bool:
         """Whether an assignment cannot be near the best, and takes long to simulate."""
@@ -393,11 +383,11 @@ def named_layouts(incumbents: Incumbents) -> Named:
                 choice = None
                 with suppress(InputError):  # which cannot be on so many ranks
                     choice = pricer.outside(name if sharded else layouts[name], incumbents.limit)
-                named.makespans[name] = choice.makespan_s if choice else None
+                makespans[name] = choice.makespan_s if choice else None
                 incumbents.beside += [choice] if choice and points.free and not sharded else []
         elif incumbents.affords(place) and not far(place):
             choice = incumbents.attempt(place, pricer.bound(place))
-            named.makespans[name] = choice.makespan_s if choice else None
+            makespans[name] = choice.makespan_s if choice else None
         else:
-            named.left_out[name] = pricer.bound(place)
-    return named
+            left_out[name] = pricer.bound(place)
+    return makespans, left_out

@@ -32,7 +32,6 @@ from umm.units import format_bytes
 
 if TYPE_CHECKING:
     from umm.space.pricing.assignments import AssignmentPricer
-    from umm.space.search.descent import Named
 
 Report = Callable[[str, int, int], None]
 """Called with the stage, how much of it is done, and how much there is; 0 if that is not known."""
@@ -351,7 +350,7 @@ def _ended(space: Space, incumbents: Incumbents, reserves: bool, settled: int, l
     if assigns(incumbents.pricer):
         from umm.space.search.descent import named_layouts
 
-        named = named_layouts(incumbents)
+        named = named_layouts(incumbents.pricer, incumbents)
     gap = max(0.0, 1 - lowest / incumbents.first.makespan_s)
     return _found(space, incumbents, reserves, settled, gap, named)
 
@@ -362,7 +361,7 @@ def _found(
     reserves: bool,
     settled: int,
     gap: float | None = None,
-    named: "Named | None" = None,
+    named: tuple[dict[str, float | None], dict[str, float]] | None = None,
 ) -> Found:
     """Return the result so far; before the end, points yet open count as neither."""
     pricer, best = incumbents.pricer, incumbents.choices()
@@ -381,8 +380,8 @@ def _found(
         proven=pricer.respected and gap == 0.0,
         gap=so_far if gap is None else gap,
         reserves=reserves,
-        named=named.makespans if named else {},
-        left_out=named.left_out if named else {},
+        named=named[0] if named else {},
+        left_out=named[1] if named else {},
         moved=pricer.moved(best[0]) if best else [],
         pricer=pricer,
         whole=gap is not None,
