@@ -65,7 +65,8 @@ def test_assignments_that_are_taken_for_alike_have_one_schedule(nodes):
         beside = [(*place[:g], i, *place[g + 1 :]) for g in (0, 1) for i in range(pricer.tables.shape[g])]
         for other in beside:
             if pricer.same(place) == pricer.same(other) and place != other:
-                one, two = (pricer.points.schedule(x, machine) for x in (place, other))
+                programs = (pricer.points.program(x) for x in (place, other))
+                one, two = (umm.schedule(x, machine, movement="gathered") for x in programs)
                 for name in ("kind", "rank", "lane", "src", "dst", "nbytes", "seconds", "after"):
                     assert getattr(one, name).tolist() == getattr(two, name).tolist(), name
                 assert (

@@ -332,18 +332,10 @@ class Assignments:
         """Return the chain in the layouts of a place."""
         return self.outline.laid_out(self.layouts(point), self.ranks)
 
-    def schedule(self, point: Place, machine: Machine) -> Schedule:
-        """Return the schedule of a place on a machine, every multiply with its largest matrix in place."""
-        return self.lowered(self.layouts(point), machine)
-
     def listed(self, place: int, machine: Machine) -> Schedule:
         """Return the schedule of the assignment at a place among all, from 0."""
-        return self.lowered(self.all[place], machine)
-
-    def lowered(self, layouts: Mapping[str, str], machine: Machine) -> Schedule:
-        """Return the schedule of some layouts."""
         stationary = "auto" if self.stationary == "best" else self.stationary
-        chain = self.outline.laid_out(layouts, self.ranks)
+        chain = self.outline.laid_out(self.all[place], self.ranks)
         return schedule(chain, machine, stationary=stationary, **self.options.to_dict())
 
     def asked(self, place: int) -> dict[str, Any]:

@@ -143,16 +143,11 @@ class MultiplyPoints:
         """Return the layouts of A, B and C at a point."""
         return {x: str(layout) for x, layout in zip(MATRICES, self.parts(point)[2:], strict=True)}
 
-    def schedule(self, point: int, machine: Machine) -> Schedule:
-        """Return the schedule of a point on a machine, with moves of operands that are given elsewhere."""
-        options, stationary, *_ = self.parts(point)
-        return schedule(self.program(point), machine, stationary=stationary, **options.to_dict())
-
-    def multiply(self, point: int, machine: Machine) -> Schedule:
-        """Return the schedule of a point on a machine where all operands start as it wants them."""
+    def schedule(self, point: int, machine: Machine, moves: bool = True) -> Schedule:
+        """Return the schedule of a point on a machine, with its moves of given operands or without."""
         options, stationary, *_ = self.parts(point)
         problem = self.program(point)
-        problem = replace(problem, given="") if problem.given else problem
+        problem = problem if moves or not problem.given else replace(problem, given="")
         return schedule(problem, machine, stationary=stationary, **options.to_dict())
 
     def listed(self, place: int, machine: Machine) -> Schedule:

@@ -169,7 +169,7 @@ class MultiplyPricer(Pricer):
     def _schedule(self, point: int) -> Schedule:
         point = self._same(point)
         if point not in self._schedules:
-            schedule = self._schedules[point] = self.points.multiply(point, self.machine)
+            schedule = self._schedules[point] = self.points.schedule(point, self.machine, moves=False)
             collectives = schedule.options.get("movement") in COLLECTIVES
             self.work.done += len(schedule) + STARTED_BY_BUILDER * collectives
         return self._schedules[point]
