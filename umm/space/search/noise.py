@@ -3,7 +3,7 @@
 from dataclasses import dataclass, fields
 from functools import lru_cache
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
@@ -17,14 +17,6 @@ RESOURCES = ("gemm", "link", "launch")
 LAWS = ("lognormal", "normal", "delay")
 MAX_TIMES = 2**22  # bytes of a file of measured seconds
 SLOWEST = 0.05  # least factor of a normal draw, which could otherwise be negative
-
-
-class Factors(NamedTuple):
-    """Factors of each draw by rank, shape (draws, ranks): of durations of local work, bytes and launches."""
-
-    gemm: Floats
-    link: Floats
-    launch: Floats
 
 
 @dataclass(frozen=True)
@@ -121,16 +113,12 @@ class Noise:
             raise InputError("measured times are sometimes early, which a delay cannot be; write 30% instead")
         return given
 
-    def factors(self, ranks: int) -> Factors:
-        """Return the factors of some ranks, the same whatever is computed.
-
-        InputError if more ranks are slow than there are.
-        """
-        return _factors(self, ranks)
-
     def by_run(self, ranks: int) -> Floats:
-        """Return the factors by draw, shape (draws, 3, ranks)."""
-        return np.stack(self.factors(ranks), axis=1)
+        """Return the factors of some ranks by draw, the same whatever is computed, shape (draws, 3, ranks).
+
+        Of durations of local work, bytes and launches. InputError if more ranks are slow than there are.
+        """
+        return _drawn(self, ranks)
 
     def __str__(self) -> str:
         shares = {name: getattr(self, name) for name in RESOURCES}
@@ -151,7 +139,7 @@ class Noise:
 
 
 @lru_cache(maxsize=16)
-def _factors(noise: Noise, ranks: int) -> Factors:
+def _drawn(noise: Noise, ranks: int) -> Floats:
     if noise.slow > ranks:
         raise InputError(f"{noise.slow} stragglers are more than the {ranks} ranks; ask for at most {ranks}")
     shape = (noise.draws, ranks)
@@ -177,7 +165,7 @@ def _factors(noise: Noise, ranks: int) -> Factors:
         slow = np.zeros(shape, dtype=bool)
         np.put_along_axis(slow, order[:, : noise.slow], True, axis=1)
         drawn[0] = np.where(slow, drawn[0] / noise.rate, drawn[0])
-    return Factors(*drawn)
+    return np.stack(drawn, axis=1)
 
 
 def _measured(path: Path) -> tuple[float, ...]:

@@ -164,7 +164,7 @@ def robust(result: Found, noise: Noise, performer: Executor) -> Robust:
     A small saving is within what predictions of two layouts are off by: the fastest without noise is taken if
     another saves less than :data:`LEAST_SAVING` of its p95.
     """
-    noise.factors(result.points.ranks)
+    noise.by_run(result.points.ranks)  # refuses more stragglers than ranks
     spreads: dict[Choice, Spread] = {}
     left = MOST_DRAWN
     for x in candidates(result):
