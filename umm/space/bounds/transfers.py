@@ -165,9 +165,6 @@ def link_times(machine: Machine, ranks: int, only: tuple[int, ...] | None = None
     every = len(chosen) == ranks
     inverse, latency, inward = _crossed(shared, ranks, chosen, outward=False)
     out_inverse, out_latency, outward = _crossed(shared, ranks, chosen, outward=True)
-    # A link that a rank uses with a single peer shows a sliver of its load here: to leave it out is safe.
-    if not every:
-        inward, outward = _fanned(inward, len(chosen)), _fanned(outward, len(chosen))
     used = distinct(np.concatenate((inward[0], outward[0])))
     return LinkTimes(
         chosen,
@@ -200,23 +197,14 @@ def _crossed(shared: Platform, total: int, chosen: Ints, *, outward: bool) -> tu
     inverse[moves] = 1.0 / np.minimum.reduceat(shared.links.bandwidth[crossed], starts)
     latency[moves] = np.add.reduceat(shared.links.latency[crossed], starts)
     by_link = np.argsort(crossed, kind="stable")
-    cells = np.repeat(moves, counts)
-    return (
-        inverse.reshape(total, looked),
-        latency.reshape(total, looked),
-        (np.asarray(crossed, dtype=np.int64)[by_link], cells[by_link]),
-    )
-
-
-def _fanned(crossed: _Crossed, looked: int) -> _Crossed:
-    """Return the links that carry the transfers of one rank with many others."""
-    link, cell = crossed
-    if not len(link):
-        return crossed
-    ends = distinct(link * looked + cell % looked) // looked
-    count = link.max() + 1
-    many = np.bincount(link, minlength=count) >= FANS_IN * np.bincount(ends, minlength=count)
-    return link[many[link]], cell[many[link]]
+    link, cell = np.asarray(crossed, dtype=np.int64)[by_link], np.repeat(moves, counts)[by_link]
+    if looked < total and len(link):
+        # A link that a rank uses with a single peer shows a sliver of its load here: to leave it out is safe.
+        used = distinct(link * looked + cell % looked) // looked
+        count = link.max() + 1
+        many = np.bincount(link, minlength=count) >= FANS_IN * np.bincount(used, minlength=count)
+        link, cell = link[many[link]], cell[many[link]]
+    return inverse.reshape(total, looked), latency.reshape(total, looked), (link, cell)
 
 
 def _loads(shared: Platform, crossed: _Crossed, used: Ints, looked: int) -> Loads:
