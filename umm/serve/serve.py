@@ -168,12 +168,10 @@ def _varied(rates: Rates, side: int) -> Rates:
     slower = {
         x: getattr(engine, x) / share for x in ("gap_s", "row_s", "scatter_s", "small", "blocks", "waits")
     }
+    if not side:
+        return rates
     laws = (1 + LAWS) ** -side
-    return (
-        rates
-        if not side
-        else replace(rates, engine=replace(engine, **faster, **slower), laws=laws, _known={})
-    )
+    return replace(rates, engine=replace(engine, **faster, **slower), laws=laws, _known={})
 
 
 class _Times(NamedTuple):

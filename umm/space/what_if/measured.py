@@ -3,6 +3,7 @@
 import math
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
+from typing import Any
 
 from umm.machines import Machine
 from umm.space.vary import Knob, knobs
@@ -120,27 +121,22 @@ def turns_of_step(asked: Question) -> Iterator[Turn]:
     """Yield the numbers of a step's machine and its software that can explain its time."""
     rates = asked.rates
 
-    def on(machine: Machine) -> float:
-        return simulated(replace(asked, rates=replace(rates, machine=machine, layers={}, _known={})))[0]
-
-    def clocked(factor: float) -> float:
-        load = replace(rates.load, clock=rates.load.clock * factor)
-        return simulated(replace(asked, rates=replace(rates, load=load, layers={}, _known={})))[0]
-
-    def issued(seconds: float) -> float:
-        stack = replace(rates.stack, launch_s=seconds)
-        return simulated(replace(asked, rates=replace(rates, stack=stack, layers={}, _known={})))[0]
+    def seconds(**changes: Any) -> float:
+        return simulated(replace(asked, rates=replace(rates, **changes, layers={}, _known={})))[0]
 
     clock = rates.load.clock
     yield Turn(
         CLOCK, f"{clock:.0%} of the first multiplies' rate (± {rates.load.spread:.0%})", 1.0,
-        1 / MAX_FACTOR, 1 / clock, clocked, lambda factor: f"{clock * factor:.0%}",
+        1 / MAX_FACTOR, 1 / clock, lambda factor: seconds(load=replace(rates.load, clock=clock * factor)),
+        lambda factor: f"{clock * factor:.0%}",
     )  # fmt: skip
     launch = rates.stack.launch_s
     now = format_seconds(launch) if launch else "hidden"
-    yield Turn(HOST, now, launch or LEAST_CALL, LEAST_CALL, MOST_CALL, issued, format_seconds)
+    yield Turn(
+        HOST, now, launch or LEAST_CALL, LEAST_CALL, MOST_CALL,
+        lambda launch: seconds(stack=replace(rates.stack, launch_s=launch)), format_seconds,
+    )  # fmt: skip
     # A step's multiplies are priced by the kernels' law; its peak is turned by the clock.
     skipped = ("peak", "accumulate", "interference", "signal")
-    for turn in turns_of_machine(asked.machine, asked.parallel.ranks, rates.dtype, on):
-        if not turn.name.startswith(skipped):
-            yield turn
+    others = turns_of_machine(asked.machine, asked.parallel.ranks, rates.dtype, lambda x: seconds(machine=x))
+    yield from (turn for turn in others if not turn.name.startswith(skipped))
