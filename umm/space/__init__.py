@@ -6,11 +6,12 @@ from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from umm.space.choice import Choice
-    from umm.space.search.found import Found
-    from umm.space.search.search import SearchInterruptedError, search
-    from umm.space.search.uncertainty import makespan_range
-    from umm.space.space import Space
+    from umm.space.choice import Choice as Choice
+    from umm.space.search.found import Found as Found
+    from umm.space.search.search import SearchInterruptedError as SearchInterruptedError
+    from umm.space.search.search import search as search
+    from umm.space.search.uncertainty import makespan_range as makespan_range
+    from umm.space.space import Space as Space
 
 # Where each name lives; a module is imported when one of them is first used.
 _HOMES = {
@@ -36,15 +37,7 @@ _HOMES = {
     "sweep": "umm.space.store.sweeps",
 }
 
-__all__ = [
-    "Choice",
-    "Found",
-    "SearchInterruptedError",
-    "Space",
-    "makespan_range",
-    "search",
-    *_HOMES,
-]
+__all__ = ["search", *_HOMES]
 
 
 class _Space(ModuleType):
