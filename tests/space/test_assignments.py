@@ -116,7 +116,8 @@ def test_a_norm_that_goes_on_where_a_sum_ended_is_priced_as_that():
     machine, points = umm.machine("h100-8"), of_chain(chain, 8, ("row", "row@p")).points()
     tables, place = tables_of(points, machine, {}, 0.0), points.place(chain.layouts["data"])
     spans = {
-        str(x): y.work(place).span.max() for x, y in zip(chain.statements, tables.statements, strict=True)
+        str(x): y.works[y.at(place)].span.max()
+        for x, y in zip(chain.statements, tables.statements, strict=True)
     }
     assert spans["N1 = rms_norm(X, g1)"] == pytest.approx(8.6e-6, rel=0.01)
     assert spans["N2 = rms_norm(R, g2)"] == pytest.approx(2.8e-6, rel=0.01)

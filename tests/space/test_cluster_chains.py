@@ -226,7 +226,7 @@ def test_a_rank_waits_for_a_whole_copy_of_what_all_have_just_made():
     space = umm.Space(chain=chain, ranks=8, layouts=layouts, movement="gathered")
     pricer = pricer_of(space, umm.machine("h100-8"))
     place = pricer.points.at(0)
-    works = [table.work(place) for table in pricer.tables.statements]
+    works = [table.works[table.at(place)] for table in pricer.tables.statements]
     alone, last = sum(x.span.max() for x in works), works[-1]
     gathers = last.comes["A"].max() - last.span.max()
     made = pricer.simulated(place, 0.0)[1].makespan_s
@@ -244,7 +244,8 @@ def test_each_pair_of_tiles_of_two_cards_has_a_link_of_its_own():
     space = umm.Space(chain=chain, ranks=4, layouts=layouts, movement="gathered")
     pricer = pricer_of(space, umm.machine("pvc-12"))
     place = pricer.points.at(0)
-    links = pricer.tables.statements[-1].work(place).moves["A"]
+    last = pricer.tables.statements[-1]
+    links = last.works[last.at(place)].moves["A"]
     assert links.max() == pytest.approx(2**26 / 20e9, rel=0.01)
     assert pricer.bound(place) <= pricer.simulated(place, 0.0)[1].makespan_s
 
