@@ -61,7 +61,7 @@ def calibrate(asked: Calibrate) -> None:
     from umm.cli.printed.machine_page import calibrated_record, print_calibrated
     from umm.cli.printed.save import check_targets
     from umm.executor import Calibrator, Rounds
-    from umm.files import whole_file
+    from umm.files import MOST_TOML, read_bytes, whole_file
     from umm.host.hardware import blas_libraries, kernel_warning
     from umm.machines import machine, user_folder
 
@@ -87,7 +87,10 @@ def calibrate(asked: Calibrate) -> None:
             if rounds.path.exists():
                 output.note(f"finished rounds are kept in {rounds.path}; the same command continues")
             raise
-    kept = _keep(path)
+    kept = path.with_name(f"{path.stem}-before{path.suffix}") if path.is_file() else None
+    if kept:  # the file that is about to be replaced
+        with whole_file(kept) as partial:
+            partial.write_bytes(read_bytes(path, MOST_TOML))
     with whole_file(path) as partial:
         partial.write_text(text, encoding="utf-8")
     rounds.path.unlink(missing_ok=True)
@@ -100,18 +103,6 @@ def calibrate(asked: Calibrate) -> None:
     if kept:
         output.note(f"kept the previous file as {kept}")
     output.note(f"wrote {path}")
-
-
-def _keep(path: Path) -> Path | None:
-    """Copy the file that is about to be replaced; return where to, None if there is none."""
-    from umm.files import MOST_TOML, read_bytes, whole_file
-
-    if not path.is_file():
-        return None
-    kept = path.with_name(f"{path.stem}-before{path.suffix}")
-    with whole_file(kept) as partial:
-        partial.write_bytes(read_bytes(path, MOST_TOML))
-    return kept
 
 
 def _compared(old: Path, new: "Machine", output: Output) -> tuple[list["Change"], list["Decision"]]:

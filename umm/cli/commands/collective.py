@@ -1,7 +1,7 @@
 """``umm collective`` and ``umm fuse``: collectives over sizes, and whether to fuse one with a multiply."""
 
-from collections.abc import Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from collections.abc import Sequence
+from contextlib import ExitStack
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -11,13 +11,10 @@ from umm.cli.flags.declared import argument, command, flag
 from umm.cli.flags.options import Answering, Configured, Measured, OfSizes, OnRanks
 from umm.cli.flags.performing import performing
 from umm.cli.flags.values import nbytes
-from umm.cli.printed.output import Output
 from umm.dtypes import canonical
 
 if TYPE_CHECKING:
     from rich.console import Console
-
-    from umm.space.fusing import Fusing
 
 ALL = "all"
 
@@ -117,20 +114,25 @@ def collective(asked: Sized) -> None:
             for way, why in refusals(each_size[0], machine).items():
                 if why is not None:
                     output.note(f"without {way}: {why}")
-        with _rows_so_far(output, rows), output.tracking(f"{what} by {name}") as track:
-            for number in track(range(len(each_size) * len(ways))):
-                each, by = each_size[number // len(ways)], ways[number % len(ways)]
-                schedule = (
-                    fastest(each, machine, manner) if by is None else lowered(each, machine, by, manner)
-                )
-                if predicts:
-                    timed = Timed(each, schedule.name, performer.makespan(schedule))
-                else:
-                    often: dict[str, Any] = {"iters": asked.iters, "warmup": asked.warmup, "check": check}
-                    runs = measure(schedule, performer, name, **often)
-                    ok = None if runs.check is None else runs.check.ok
-                    timed = Timed(each, schedule.name, min(runs.seconds), ok)
-                rows.append(timed)
+        try:
+            with output.tracking(f"{what} by {name}") as track:
+                for number in track(range(len(each_size) * len(ways))):
+                    each, by = each_size[number // len(ways)], ways[number % len(ways)]
+                    schedule = (
+                        fastest(each, machine, manner) if by is None else lowered(each, machine, by, manner)
+                    )
+                    if predicts:
+                        timed = Timed(each, schedule.name, performer.makespan(schedule))
+                    else:
+                        often: dict[str, Any] = {"iters": asked.iters, "warmup": asked.warmup, "check": check}
+                        runs = measure(schedule, performer, name, **often)
+                        ok = None if runs.check is None else runs.check.ok
+                        timed = Timed(each, schedule.name, min(runs.seconds), ok)
+                    rows.append(timed)
+        except KeyboardInterrupt:  # rows that there are already are enough
+            if not rows:
+                raise
+            output.early.append(True)
         wrong = next((row for row in rows if row.ok is False), None)
         chosen = "" if asked.algorithm else in_words(what, machine, ranks)
         asked.answer(
@@ -140,17 +142,6 @@ def collective(asked: Sized) -> None:
                 f"{what} by {wrong.algorithm} is wrong at {wrong.asked.moved_bytes} bytes"
             ),
         )  # fmt: skip
-
-
-@contextmanager
-def _rows_so_far(output: Output, rows: list[Any]) -> Iterator[None]:
-    """Let a block that ends early be enough if there are rows already."""
-    try:
-        yield
-    except KeyboardInterrupt:
-        if not rows:
-            raise
-        output.early.append(True)
 
 
 LINE = "{:<20} {:>12} {:>12}  {}"
@@ -180,6 +171,7 @@ def fuse(asked: Fuse) -> None:
     """
     from umm.errors import InputError
     from umm.space.fusing import fusing
+    from umm.units import format_seconds
 
     sizes = {"m": asked.m, "n": asked.n, "k": asked.k}
     missing = [f"-{name}" for name, size in sizes.items() if size is None]
@@ -191,22 +183,19 @@ def fuse(asked: Fuse) -> None:
     result = fusing(
         asked.hardware, **sizes, what=asked.collective, **types, ranks=asked.ranks, batch=asked.batch
     )
-    asked.answer(result.record, lambda console: print_fusing(console, asked.collective, result))
 
-
-def print_fusing(console: "Console", collective: str, result: "Fusing") -> None:
-    """Print each way to multiply beside a collective, and whether to fuse."""
-    from umm.units import format_seconds
-
-    console.print(
-        f"{collective} and {'a multiply' if result.batch == 1 else f'{result.batch} multiplies'}, "
-        f"m={result.m}, n={result.n}, k={result.k}, {result.dtype}, "
-        f"C {result.c_dtype}, {result.ranks} ranks on {result.machine}: "
-        f"alone {format_seconds(result.collective_s)} and {format_seconds(result.gemm_s)}"
-    )
-    console.print(LINE.format("way", "time", "exposed", "").rstrip(), style="bold")
-    for way in result.ways:
+    def shown(console: "Console") -> None:
+        times = result.batch
         console.print(
-            LINE.format(way.name, format_seconds(way.seconds), format_seconds(way.exposed_s), way.note)
+            f"{asked.collective} and {'a multiply' if times == 1 else f'{times} multiplies'}, "
+            f"m={result.m}, n={result.n}, k={result.k}, {result.dtype}, "
+            f"C {result.c_dtype}, {result.ranks} ranks on {result.machine}: "
+            f"alone {format_seconds(result.collective_s)} and {format_seconds(result.gemm_s)}"
         )
-    console.print(result.verdict)
+        console.print(LINE.format("way", "time", "exposed", "").rstrip(), style="bold")
+        for way in result.ways:
+            seconds = map(format_seconds, (way.seconds, way.exposed_s))
+            console.print(LINE.format(way.name, *seconds, way.note))
+        console.print(result.verdict)
+
+    asked.answer(result.record, shown)

@@ -14,9 +14,9 @@ from umm.cli.flags.performing import performing
 from umm.cli.flags.schedule import SCHEDULE
 from umm.cli.flags.values import share
 from umm.errors import CheckError, InputError
+from umm.files import opened
 
 if TYPE_CHECKING:
-    from umm.comparison import Comparison
     from umm.machines import Machine
     from umm.profiles.kernel import Kernel
 
@@ -71,8 +71,8 @@ def compare(asked: Compare) -> None:
     traces, output, name, all_runs, sure = asked.traces, asked.output, asked.executor, None, None
     if traces:
         if len(traces) != 2:
-            wrong = "1 trace is not enough" if len(traces) == 1 else f"{len(traces)} traces are too many"
-            raise InputError(f"{wrong} to compare; give the predicted and the measured")
+            count = "1 trace is not enough" if len(traces) == 1 else f"{len(traces)} traces are too many"
+            raise InputError(f"{count} to compare; give the predicted and the measured")
         runs = ("executor", "options", "iters", "warmup", "scale", "saved")
         if typed := asked.typed((*PROBLEM, *CHAIN, *SCHEDULE, *runs)):
             raise InputError(f"the traces already decide {', '.join(typed)}; leave it out, or the traces")
@@ -94,7 +94,13 @@ def compare(asked: Compare) -> None:
             measured, all_runs = answer[0].best, answer[0].record()
     comparison = compare_traces(predicted, measured, None if sure is None else sure.ends)
     check_tolerance(asked.fail_above, comparison.times_comparable)
-    widest = sure.widest if sure else None
+    widest, allowed = sure.widest if sure else None, asked.fail_above
+    wrong: CheckError | None = None
+    if not comparison.order_kept:
+        wrong = CheckError("some actions started before what they wait for had finished")
+    elif allowed is not None and abs(comparison.makespan_error) > allowed:
+        off = f"{100 * comparison.makespan_error:+.1f} %"
+        wrong = CheckError(f"the predicted makespan is {off} off, more than the {100 * allowed:g} % allowed")
 
     def page(html: Path) -> None:
         from umm.figures.report import write_comparison
@@ -105,7 +111,7 @@ def compare(asked: Compare) -> None:
         lambda: comparison_of(comparison, all_runs, widest),
         lambda console: print_comparison(console, comparison, widest),
         page,
-        wrong_in(comparison, asked.fail_above),
+        wrong,
     )
 
 
@@ -154,7 +160,7 @@ def _predicted(asked: Compare) -> "tuple[list[Kernel], Machine, str, float]":
             raise InputError("--profile needs the machine that it is of, such as --machine h100-8")
         schedule, request = asked.saved_or_asked(asked.saved, asked.scale)
         trace, hardware = run(schedule, "sim"), request.machine if request else asked.hardware
-    elif is_record(asked.traces[0]):
+    elif _is_step(asked.traces[0]):
         question = load_question(asked.traces[0])
         return step_kernels(question), question.machine, question.rates.dtype, simulated(question)[0]
     else:
@@ -182,10 +188,8 @@ def _of_module(asked: Compare, text: str) -> "tuple[list[Kernel], Machine, str, 
     return result, asked.hardware, dtype, sum(x.seconds for x in result)
 
 
-def is_record(path: Path) -> bool:
-    """Whether a file is the answer of a command, not a trace."""
-    from umm.files import opened
-
+def _is_step(path: Path) -> bool:
+    """Whether a file is the answer of umm step, not a trace."""
     with opened(path) as file:
         return path.suffix != ".npz" and b'"command": "step"' in file.read(200)
 
@@ -194,15 +198,3 @@ def check_tolerance(fail_above: float | None, comparable: bool) -> None:
     """Refuse to hold times to a share that cannot be compared; InputError if so."""
     if fail_above is not None and not comparable:
         raise InputError("--fail-above needs times of real ranks, not of one process in place of all")
-
-
-def wrong_in(comparison: "Comparison", fail_above: float | None) -> CheckError | None:
-    """Return that the order is broken or the makespan is further off than allowed; None if neither is so."""
-    if not comparison.order_kept:
-        return CheckError("some actions started before what they wait for had finished")
-    if fail_above is None or abs(comparison.makespan_error) <= fail_above:
-        return None
-    return CheckError(
-        f"the predicted makespan is {100 * comparison.makespan_error:+.1f} % off, "
-        f"more than the {100 * fail_above:g} % allowed"
-    )

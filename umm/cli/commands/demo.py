@@ -18,7 +18,6 @@ from umm.figures.page import Section, write_page
 from umm.figures.report import trace_sections
 from umm.machines import Machine
 from umm.machines import machine as find_machine
-from umm.program.problem import Problem
 from umm.schedules.schedule import Schedule
 from umm.space import Found, Space, search
 
@@ -67,7 +66,7 @@ def execute_all(result: Found) -> list[Check]:
     Raises:
         CheckError: if C is not what float64 NumPy has.
     """
-    small = [at_a_sixteenth(choice.problem) for choice in result.frontier]
+    small = [choice.problem.at_scale(1 / SCALE) for choice in result.frontier]
     a, b = random_operands(small[0])
     reference = reference_product(a, b)
     checks = []
@@ -83,14 +82,9 @@ def execute_all(result: Found) -> list[Check]:
     return checks
 
 
-def at_a_sixteenth(problem: Problem) -> Problem:
-    """Return the problem at one sixteenth of m, n and k."""
-    return problem.at_scale(1 / SCALE)
-
-
 def checked(result: Found, checks: list[Check]) -> str:
     """Return how far the executed products are from float64 NumPy's, in three lines."""
-    small = at_a_sixteenth(result.frontier[0].problem)
+    small = result.frontier[0].problem.at_scale(1 / SCALE)
     worst = max(check.max_abs_error for check in checks)
     return (
         f"Executed on real matrices, m={small.m}, n={small.n}, k={small.k}, by the NumPy executor with "

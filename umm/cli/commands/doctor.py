@@ -16,8 +16,11 @@ DISTRIBUTION = "umm-sim"
 def doctor(asked: Answering) -> None:
     """Show what is installed and what can run here, and the command that installs what is missing."""
     from umm.cli.printed.machine_page import print_doctor
+    from umm.host.hardware import blas_libraries, kernel_warning
 
-    rows = {"packages": package_rows(), "executors": executor_rows(), "blas": blas_rows()}
+    # BLAS libraries NumPy has loaded, with a warning where the CPU could do better.
+    blas = [x | {"warning": kernel_warning(x["library"], x["kernel"])} for x in blas_libraries()]
+    rows = {"packages": package_rows(), "executors": executor_rows(), "blas": blas}
     host = {"umm": __version__, "python": platform.python_version(), "machine": platform.machine()}
     asked.answer(lambda: {"host": host, **rows}, lambda console: print_doctor(console, **rows))
 
@@ -65,11 +68,3 @@ def executor_rows() -> list[dict[str, Any]]:
             reason = str(error)
         rows.append({"name": name, "reason": reason, "devices": devices})
     return rows
-
-
-def blas_rows() -> list[dict[str, Any]]:
-    """Return the BLAS libraries NumPy has loaded, with a warning if the CPU could do better, or None."""
-    from umm.host.hardware import blas_libraries, kernel_warning
-
-    rows = blas_libraries()
-    return [row | {"warning": kernel_warning(row["library"], row["kernel"])} for row in rows]

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 import click
 
+from umm.algorithms.scheduling import UNIVERSAL
 from umm.cli.flags.asked import ToSchedule
 from umm.cli.flags.declared import command, flag, names_of
 from umm.cli.flags.framework import OfFrameworkLayers
@@ -74,23 +75,6 @@ class Simulate(OfFrameworkLayers, Scaled, ToSchedule, Noisy, FromFile, Paged, An
             raise InputError("--emit of one multiply is of umm search, which prints the winner's program")
         return chain_program(str(self.emit), trace, self.hardware)
 
-    def advise_panels(self) -> None:
-        """Say before a simulation of PDGEMM's operands, which may be long, how pgemm would move them."""
-        if (
-            self.saved
-            or self.chain
-            or "cyclic:" not in self.a
-            or self.how["movement"] not in ("auto", "flat")
-        ):
-            return
-        from umm.algorithms.scheduling import UNIVERSAL
-        from umm.algorithms.summa import block_cyclic
-
-        if self.algorithm == UNIVERSAL and block_cyclic(self.problem):
-            self.output.note(
-                "blocks move one by one; --movement panels simulates pgemm, which joins those of an owner"
-            )
-
 
 @command(Simulate, machine="h100-8")
 def simulate(asked: Simulate) -> None:
@@ -101,13 +85,11 @@ def simulate(asked: Simulate) -> None:
     Prints the makespan, the fraction of peak, where the time goes, bytes moved, memory, and what limits it.
     """
     from umm.cli.printed.report import (
-        explained_record,
         predicted_record,
         print_prediction,
         print_schedule,
         print_verdict,
         problem_record,
-        write_page,
     )
     from umm.cli.printed.save import save_files
     from umm.executor import executor
@@ -129,7 +111,14 @@ def simulate(asked: Simulate) -> None:
             raise InputError(f"{typed[0]} is of one layer; leave out --layers")
         save_files(simulate_layers(asked), output, **files)
         return
-    asked.advise_panels()
+    by_blocks = "cyclic:" in asked.a and not (asked.saved or asked.chain)
+    if by_blocks and asked.how["movement"] in ("auto", "flat") and asked.algorithm == UNIVERSAL:
+        from umm.algorithms.summa import block_cyclic
+
+        if block_cyclic(asked.problem):  # simulating PDGEMM's operands may take long
+            output.note(
+                "blocks move one by one; --movement panels simulates pgemm, which joins those of an owner"
+            )
     with output.progress() as bar:
         task = bar.add_task("making the schedule", total=None)
         schedule, request = asked.saved_or_asked(asked.saved)
@@ -149,8 +138,10 @@ def simulate(asked: Simulate) -> None:
             beside = replace(beside, noise=noise, spread=spread(schedule, noise, executor("sim")))
         brings = None
         if request and isinstance(problem := request.problem, Problem):
+            from umm.plans.redistribution.fastest import move_seconds
+
             machine, final = request.machine, str(schedule.options.get("final", "complete"))
-            brings = kept("moves", answered, lambda: moves_alone(problem, machine, final))
+            brings = kept("moves", answered, lambda: move_seconds(problem, machine, final))
     save_files(trace, output, **files)
     if asked.chakra is not None:
         from umm.emit.chains.chakra_trace import write_chakra
@@ -172,32 +163,31 @@ def simulate(asked: Simulate) -> None:
     reasons = asked.reasons(trace)
     entries: Plan = ()
     if asked.explain == "plan":
+        from umm.cli.printed.plan_page import plan_record, print_plan
         from umm.plans.written import plan_on
 
         entries = plan_on(schedule, asked.hardware)
 
-    def planned() -> dict[str, Any]:
-        from umm.cli.printed.plan_page import plan_record
-
-        return {"plan": plan_record(entries, schedule)}
-
     def shown(console: "Console") -> None:
         print_verdict(console, trace, beside, reasons)
         if entries:
-            from umm.cli.printed.plan_page import print_plan
-
             print_plan(console, entries, schedule)
+
+    def page(html: Path) -> None:
+        from umm.figures.report import write_html
+
+        write_html(trace, html, beside.page(trace))
 
     predicted = predicted_record(trace) | beside.to_dict(trace) | {"bring_s": brings}
     asked.answer(
         lambda: (
             problem_record(schedule)
             | {"predicted": predicted}
-            | explained_record(reasons)
-            | (planned() if entries else {})
+            | ({"explained": reasons.splitlines()} if reasons else {})
+            | ({"plan": plan_record(entries, schedule)} if entries else {})
         ),
         shown,
-        lambda html: write_page(trace, html, beside.page(trace)),
+        page,
     )
 
 
@@ -207,7 +197,6 @@ def simulate_layers(asked: Simulate) -> "Trace":
     Raises:
         InputError: if no chain is asked for, or it is not a layer.
     """
-    from umm.cli.printed.report import explained_record
     from umm.cli.printed.tables import layers_record, print_layers
     from umm.executor import executor
     from umm.space.search.uncertainty import layers_range
@@ -221,7 +210,9 @@ def simulate_layers(asked: Simulate) -> "Trace":
         asked.output.note(text)
     reasons = asked.reasons(result.trace)
     asked.answer(
-        lambda: layers_record(result, machine, ends) | explained_record(reasons),
+        lambda: (
+            layers_record(result, machine, ends) | ({"explained": reasons.splitlines()} if reasons else {})
+        ),
         lambda console: print_layers(console, result, machine, ends, reasons),
     )
     return result.trace
@@ -259,7 +250,6 @@ class _Kind(NamedTuple):
 
 def _of_kind(asked: Simulate) -> _Kind:
     """Simulate equal layers."""
-    from umm.algorithms.scheduling import UNIVERSAL
     from umm.plans.lower import lower
     from umm.plans.steady import steady, weights_stored
     from umm.program.systems import choices_left
@@ -365,13 +355,6 @@ def follows_from(request: "Request | None") -> Any:
     machine = request.machine
     choices = sorted(request.choices.items(), key=str)
     return repr(request.problem), machine.name, machine.sha, choices, request.by_library
-
-
-def moves_alone(problem: Problem, machine: "Machine", final: str) -> dict[str, float] | None:
-    """Return the seconds to move A and B in, and C out, each alone."""
-    from umm.plans.redistribution.fastest import move_seconds
-
-    return move_seconds(problem, machine, final)
 
 
 def takes_long(schedule: "Schedule") -> bool:

@@ -1,50 +1,39 @@
 """``umm step``: the time and memory of a training step, spread as asked or as is fastest."""
 
-from collections.abc import Callable
+from functools import partial
 from math import inf
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
 from umm.cli.flags.declared import command, flag
 from umm.cli.flags.options import Answering, Configured, OnRanks, Paged
-from umm.cli.flags.values import dimension
+from umm.cli.flags.values import dimension, parsed_by
+from umm.errors import InputError
+from umm.numbers import real_in
 from umm.step.parallel import OPTIMIZERS, PRECISIONS
 from umm.step.pipeline import SCHEDULES
-
-if TYPE_CHECKING:
-    from umm.step.rates import Rates
-    from umm.step.step import Step as Predicted
+from umm.units import parse_bytes
 
 SIZES = ("micro_batch", "tp", "pp", "vp", "cp", "ep", "fsdp", "zero", "schedule", "recompute")
 """Flags that a search chooses where they are not given."""
 STATED = ("offload", "keep_bf16")  # flags that it does not choose
 
 
-def _watts(ctx: click.Context, param: click.Parameter, text: str | None) -> float:
+@parsed_by
+def _watts(text: str) -> float:
     """Return the watts that a text such as 500W means."""
-    from umm.numbers import real_in
-
-    if text is None:
-        return 0.0
     watts = real_in(text.removesuffix("W").strip())
     if watts is None or watts <= 0:
-        raise click.BadParameter(f"{text[:40]!r} is no power; write it like 500W", ctx, param)
+        raise InputError(f"{text[:40]!r} is no power; write it like 500W")
     return watts
 
 
-def _limit(ctx: click.Context, param: click.Parameter, text: str | None) -> float | None:
+@parsed_by
+def _limit(text: str) -> float:
     """Return the bytes of a memory limit, infinity for ``none``."""
-    from umm.errors import InputError
-    from umm.units import parse_bytes
-
-    if text is None or text == "none":
-        return None if text is None else inf
-    try:
-        return parse_bytes(text)
-    except InputError as error:
-        raise click.BadParameter(str(error), ctx, param) from None
+    return inf if text == "none" else parse_bytes(text)
 
 
 class Step(OnRanks, Configured, Paged, Answering):
@@ -136,24 +125,6 @@ class Step(OnRanks, Configured, Paged, Answering):
     top: int = flag(type=click.IntRange(1, 100), default=5, show_default=True, help="Rows of a search.")
 
 
-def _emit(framework: str, result: "Predicted") -> None:
-    """Print a configuration for a framework."""
-    from umm.step.flags import emitted
-
-    click.echo(emitted(framework, result.parallel, result.seconds, result.tokens_per_second), nl=False)
-
-
-def _page(result: "Predicted", model: str, rates: "Rates") -> Callable[[Path], None]:
-    """Return a function that writes a step's page."""
-
-    def page(html: Path) -> None:
-        from umm.figures.steps import write_step
-
-        write_step(result, model, rates, html)
-
-    return page
-
-
 @command(Step, machine="h100-8")
 def step(asked: Step) -> None:
     """Predict a training step: layers, pipeline, loss, gradients, optimizer.
@@ -170,18 +141,18 @@ def step(asked: Step) -> None:
         search_record,
         step_record,
     )
-    from umm.errors import InputError
     from umm.machines.settings import split_settings
     from umm.program.models import find_model
+    from umm.step.flags import emitted
     from umm.step.parallel import Parallel
     from umm.step.peers import step_peers
     from umm.step.search import search, usable_memory
     from umm.step.step import predict, question, rates_of, with_prediction
 
-    machine, memory = asked.hardware, asked.memory
+    machine, memory, power = asked.hardware, asked.memory, asked.power or 0.0
     named = [asked.machine, *(f"{x}={y}" for x, y in split_settings(machine.name)[1].items())]
-    again = {"asked": {"model": asked.model, "machine": " ".join(named), "power_w": asked.power}}
-    rates = rates_of(machine, asked.precision, asked.stack, asked.power)
+    again = {"asked": {"model": asked.model, "machine": " ".join(named), "power_w": power}}
+    rates = rates_of(machine, asked.precision, asked.stack, power)
     given: dict[str, Any] = {
         x: getattr(asked, x) for x in (*SIZES, "batch", "length", "precision", "optimizer", *STATED)
     }
@@ -204,27 +175,28 @@ def step(asked: Step) -> None:
         return
     if asked.searches:
         result = search(model, rates, given, limit, asked.top)
-        if asked.emit:
-            _emit(asked.emit, result.top[0])
-            return
-        asked.answer(
-            lambda: search_record(result, model, rates) | again,
-            lambda console: print_search(console, result, model, rates),
-            _page(result.top[0], model.name, rates),
-        )
-        return
-    if memory is not None:
-        raise InputError("--memory limits a search; add --search or --peers, or leave it out")
-    if given.get("vp", 1) > 1:
-        given.setdefault("schedule", "interleaved")
-    if asked.schedule not in (None, "1f1b") and given.get("pp", 1) == 1:
-        raise InputError(f"--schedule {asked.schedule} orders pipeline stages; give --pp of at least 2")
-    predicted = predict(question(model, Parallel(**given), rates))
+        best = result.top[0]
+        record, shown = partial(search_record, result), partial(print_search, result=result)
+    else:
+        if memory is not None:
+            raise InputError("--memory limits a search; add --search or --peers, or leave it out")
+        if given.get("vp", 1) > 1:
+            given.setdefault("schedule", "interleaved")
+        if asked.schedule not in (None, "1f1b") and given.get("pp", 1) == 1:
+            raise InputError(f"--schedule {asked.schedule} orders pipeline stages; give --pp of at least 2")
+        best = predict(question(model, Parallel(**given), rates))
+        record, shown = partial(step_record, best), partial(print_step, step=best)
     if asked.emit:
-        _emit(asked.emit, predicted)
+        click.echo(emitted(asked.emit, best.parallel, best.seconds, best.tokens_per_second), nl=False)
         return
+
+    def page(html: Path) -> None:
+        from umm.figures.steps import write_step
+
+        write_step(best, model.name, rates, html)
+
     asked.answer(
-        lambda: step_record(predicted, model, rates) | again,
-        lambda console: print_step(console, predicted, model, rates),
-        _page(predicted, model.name, rates),
+        lambda: record(model=model, rates=rates) | again,
+        lambda console: shown(console, model=model, rates=rates),
+        page,
     )

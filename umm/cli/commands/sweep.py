@@ -17,7 +17,6 @@ from umm.files import shown
 from umm.units import counted, format_seconds
 
 if TYPE_CHECKING:
-    from umm.machines import Machine
     from umm.program import Outline
     from umm.space import Space
     from umm.space.scaling import Scale
@@ -70,11 +69,6 @@ class Sweep(Axes, OfChains, Scaled, Budgeted, Limited, Printed):
     export: Path | None = flag(
         type=WRITE, metavar="FILE", usual=True, help="Afterwards export the whole store as .csv or .parquet.",
     )  # fmt: skip
-
-    @property
-    def all_machines(self) -> "list[Machine]":
-        """The machines, with every combination of their settings."""
-        return [x for name in self.machine.split(",") for x in self.machines(name.strip())]
 
     def spaces(self) -> "list[Space]":
         """Return the points that are asked for, of multiplies or of chains."""
@@ -149,7 +143,10 @@ def sweep(asked: Sweep) -> None:
         new = {} if store.is_file() and store != export else {"store": store}
         check_targets(new | {"export": export})
     scales = asked.scales()
-    points = [(x.spaces(), x.all_machines) for x in scales or [asked]]
+    points = [
+        (each.spaces(), [x for name in each.machine.split(",") for x in each.machines(name.strip())])
+        for each in scales or [asked]
+    ]
     swepts, stored = [], [0, 0]
     began = time.monotonic()
     with output.progress() as bar:

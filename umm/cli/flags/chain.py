@@ -232,7 +232,11 @@ class OfChain(OfSizes, heading="Chain"):
         if scale:
             of_model = model_sizes(name, named["model"])[0] if self.model and name in PRESETS else {}
             known = {x: of_model.get(x) for x in SCALED if name in PRESETS}
-            unscaled = {x: size for x, size in (known | sizes).items() if size and _is_of(name, x)}
+            unscaled = {
+                x: size
+                for x, size in (known | sizes).items()
+                if size and x in ("tokens", *_presets()[name].sizes)
+            }
             sizes |= {x: max(1, round(unscaled[x] * scale)) for x in SCALED if x in unscaled}
         return chain(name, **named, **sizes).with_given(self.given)
 
@@ -470,10 +474,6 @@ def _presets() -> "Mapping[str, Preset]":
     from umm.program.presets import PRESETS
 
     return PRESETS
-
-
-def _is_of(name: str, size: str) -> bool:
-    return size == "tokens" or size in _presets()[name].sizes
 
 
 def is_file(name: str) -> bool:

@@ -21,16 +21,6 @@ if TYPE_CHECKING:
 WEAK = ("m", "n", "k", "tokens", "length")
 
 
-def _over_first(counts: list[int]) -> list[Fraction]:
-    """Return each count over the first."""
-    return [Fraction(count, counts[0]) for count in counts]
-
-
-def _counted(nodes: Sequence[str]) -> list[int]:
-    """Return the numbers of nodes; those that are none are left out, and refused where they are read."""
-    return [count for count in map(whole_in, nodes) if count]
-
-
 class Scaled(OfChain, heading="Machine"):
     """One or several numbers of nodes or ranks, with the price of a device and sizes that grow."""
 
@@ -74,10 +64,10 @@ class Scaled(OfChain, heading="Machine"):
         each = [replace(self, nodes=x) for x in nodes] if len(nodes) > 1 else [
             replace(self, ranks=x) for x in ranks
         ]  # fmt: skip
-        counts = _counted(nodes) if len(nodes) > 1 else list(ranks)
+        counts = [x for x in map(whole_in, nodes) if x] if len(nodes) > 1 else list(ranks)
         if self.weak is None or len(counts) < len(each):  # a number that is none is refused where it is read
             return each
-        return [x._grown(factor) for x, factor in zip(each, _over_first(counts), strict=True)]
+        return [x._grown(Fraction(count, counts[0])) for x, count in zip(each, counts, strict=True)]
 
     def size_of(self, name: str) -> Any:
         """Return a dimension of the multiply or the chain."""

@@ -89,11 +89,6 @@ def _settings(algorithm: Algorithm, texts: tuple[str, ...]) -> dict[str, Any]:
     return values
 
 
-def _texts(name: str) -> tuple[str, ...]:
-    """Return the texts that an axis may have, if they are few."""
-    return next((x.texts for x in known() if x.name == name), ())
-
-
 AXES = {
     "a": ("all", "Layouts of A, such as row,col@2; all has every replication factor of row, col and 2d."),
     "b": ("all", "Layouts of B."),
@@ -105,7 +100,7 @@ AXES = {
 def _axes(searched: bool) -> Any:
     """Return the flags of layouts and choices as axes: one value or a comma list."""
     # searched: whether the choices that a search tries all values of have all of them as their default.
-    axes = dict(AXES)
+    axes, texts = dict(AXES), {x.name: x.texts for x in known()}
     for x in known():
         values = f" One of {', '.join(x.texts)}." if x.texts else ""
         default = ",".join(x.searched) if searched and x.searched else x.typed(x.default)
@@ -113,7 +108,8 @@ def _axes(searched: bool) -> Any:
     settings = {"show_default": True, "metavar": "LIST"}
     return flags({
         name: Flag((), name in "abc", {
-            **settings, "default": default, "help": text, "shell_complete": among(partial(_texts, name)),
+            **settings, "default": default, "help": text,
+            "shell_complete": among(partial(lambda x: texts.get(x, ()), name)),
         })
         for name, (default, text) in axes.items()
     })  # fmt: skip

@@ -12,12 +12,12 @@ import click
 from umm.errors import InputError, did_you_mean
 from umm.files import read_toml, shown
 from umm.numbers import real_in, share_in, whole_in
-from umm.units import parse_bandwidth, parse_bytes, parse_dimension
+from umm.units import parse_bandwidth, parse_bytes, parse_dimension, parse_seconds
 
 T = TypeVar("T")
 
 
-def _read_by(parse: Callable[[str], T]) -> Callable[[click.Context, click.Parameter, str | None], T | None]:
+def parsed_by(parse: Callable[[str], T]) -> Callable[[click.Context, click.Parameter, str | None], T | None]:
     """Return the callback of an option whose text is parsed, and refused as the option's own."""
 
     def read(ctx: click.Context, param: click.Parameter, text: str | None) -> T | None:
@@ -29,10 +29,6 @@ def _read_by(parse: Callable[[str], T]) -> Callable[[click.Context, click.Parame
             raise click.BadParameter(str(error), ctx, param) from None
 
     return read
-
-
-def _parse_dimensions(text: str) -> list[int]:
-    return [parse_dimension(part) for part in text.split(",")]
 
 
 def ranks(ctx: click.Context, param: click.Parameter, text: str | int | None) -> int | tuple[int, ...] | None:
@@ -48,14 +44,20 @@ def ranks(ctx: click.Context, param: click.Parameter, text: str | int | None) ->
     return counts[0] if len(counts) == 1 else counts
 
 
-def _parse_buffer(text: str) -> int:
+dimension = parsed_by(parse_dimension)  # the integer that a matrix dimension such as 48K means
+bandwidth = parsed_by(parse_bandwidth)  # the bytes/s that a bandwidth such as 25GB/s means
+
+
+@parsed_by
+def dimension_list(text: str) -> list[int]:
+    """Return the dimensions that a comma list such as 1K,2K means."""
+    return [parse_dimension(part) for part in text.split(",")]
+
+
+@parsed_by
+def nbytes(text: str) -> int:
+    """Return the bytes that a buffer's size means; 1M is 1 MiB, as nccl-tests takes it."""
     return parse_bytes(f"{text.strip()}iB" if text.strip().endswith(("K", "M", "G")) else text)
-
-
-dimension = _read_by(parse_dimension)  # the integer that a matrix dimension such as 48K means
-dimension_list = _read_by(_parse_dimensions)  # the dimensions that a comma list such as 1K,2K means
-nbytes = _read_by(_parse_buffer)  # the bytes that a buffer's size means; 1M is 1 MiB, as nccl-tests takes it
-bandwidth = _read_by(parse_bandwidth)  # the bytes/s that a bandwidth such as 25GB/s means
 
 
 class Finite(click.FloatRange):
@@ -94,36 +96,33 @@ class OptimizerState(Finite):
             self.fail(f"{value!r} is not {named}, nor {bytes_}", param, ctx)
 
 
-def seconds(ctx: click.Context, param: click.Parameter, text: str | None) -> float | None:
+@parsed_by
+def seconds(text: str) -> float:
     """Return the seconds of a time such as 8.2s."""
-    from umm.units import parse_seconds
-
-    value = _read_by(parse_seconds)(ctx, param, text)
-    if value is not None and value <= 0:
-        raise click.BadParameter(f"{text} is no time that something takes; write it like 8.2s", ctx, param)
+    value = parse_seconds(text)
+    if value <= 0:
+        raise InputError(f"{text} is no time that something takes; write it like 8.2s")
     return value
 
 
-def share(ctx: click.Context, param: click.Parameter, text: str | None) -> float | None:
+@parsed_by
+def share(text: str) -> float:
     """Return the share a text means: 0.25 for 25% and for 0.25."""
-    if text is None:
-        return None
     value = share_in(text)
     if value is None:
-        raise click.BadParameter(f"{text!r} is not a share; write it like 25% or 0.25", ctx, param)
+        raise InputError(f"{text!r} is not a share; write it like 25% or 0.25")
     return value
 
 
-def scale(ctx: click.Context, param: click.Parameter, text: str | None) -> Fraction | None:
+@parsed_by
+def scale(text: str) -> Fraction:
     """Return the factor that a text means: 1/16 or 0.0625, more than 0 and at most 1."""
-    if text is None:
-        return None
     try:  # a short text: Fraction writes out 1e-9999999
         value = Fraction(text.replace(" ", "") if re.fullmatch(r"[0-9./ ]{1,40}", text) else 0)
     except (ValueError, ZeroDivisionError):
         value = Fraction(0)
     if not 0 < value <= 1:
-        raise click.BadParameter(f"{text!r} is not a scale; write it like 1/16 or 0.25", ctx, param)
+        raise InputError(f"{text!r} is not a scale; write it like 1/16 or 0.25")
     return value
 
 
@@ -135,13 +134,10 @@ def named_values(ctx: click.Context, param: click.Parameter, texts: tuple[str, .
         name, equals, value = (piece.strip() for piece in part.partition("="))
         if not (name.isidentifier() and equals and value):
             raise click.BadParameter(f"{part!r} is not an option; write it like blocks=16", ctx, param)
-        values[name] = words[value] if value in words else _number_or_text(value)
+        integer, real = whole_in(value), real_in(value) if "." in value else None
+        number = real if integer is None else integer
+        values[name] = words.get(value, value if number is None else number)
     return values
-
-
-def _number_or_text(value: str) -> int | float | str:
-    integer, real = whole_in(value), real_in(value) if "." in value else None
-    return integer if integer is not None else real if real is not None else value
 
 
 Complete = Callable[[click.Context, click.Parameter, str], list[str]]

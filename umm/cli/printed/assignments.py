@@ -9,6 +9,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from umm.cli.printed.output import grid
 from umm.plans.movement.choice import in_pairs, node_count
 from umm.plans.multiply.options import Options, known
 from umm.program import Outline
@@ -220,9 +221,7 @@ def given_in_words(outline: Outline) -> str:
 
 def _layouts(points: Assignments, best: Choice) -> Table:
     """Return the layout of each group of tensors."""
-    table = Table(box=None, pad_edge=False, header_style="dim", padding=(0, 2, 0, 0))
-    table.add_column("layout", no_wrap=True)
-    table.add_column("tensors of the best", overflow="fold")
+    table = grid(("layout", "tensors of the best"), folds=["tensors of the best"])
     by_layout: dict[str, list[str]] = {}
     for names in points.groups:
         by_layout.setdefault(best.layouts[names[0]], []).extend(names)
@@ -233,16 +232,15 @@ def _layouts(points: Assignments, best: Choice) -> Table:
 
 def _ranking(points: Assignments, result: Found) -> Table:
     """Return the best assignments by their differences from the best; those of equal numbers are one row."""
-    table = Table(box=None, pad_edge=False, header_style="dim", padding=(0, 2, 0, 0))
-    table.add_column("#", no_wrap=True)
     spread = any(low < high for low, high in map(result.sure.range, result.ranged))
-    for header in ("makespan", *(["range"] if spread else []), "of peak", "memory"):
-        table.add_column(header, justify="right", no_wrap=True)
-    table.add_column("layouts", overflow="fold")
+    figures = ("makespan", *(["range"] if spread else []), "of peak", "memory")
+    table = grid(("#", *figures, "layouts"), figures, folds=["layouts"])
 
     def numbers(placed: tuple[int, Choice]) -> tuple[str, ...]:
         choice = placed[1]
-        of_range = [_range(result, choice)] if spread else []
+        ranged = spread and result.is_ranged(choice)  # else it was not simulated at its ends
+        ends = range_in_words(choice.makespan_s, result.sure.range(choice)) if ranged else ""
+        of_range = [ends] if spread else []
         peak = f"{100 * choice.fraction_of_peak:.1f} %" if choice.fraction_of_peak >= 0 else "no flop"
         return format_seconds(choice.makespan_s), *of_range, peak, format_bytes(choice.memory_bytes)
 
@@ -268,13 +266,6 @@ def _differing(points: Assignments, one: Choice, others: Sequence[Choice]) -> li
     """Return the first tensor of each group that others lay out differently from one."""
     names = [group[0] for group in points.groups]
     return [x for x in names if any(other.layouts[x] != one.layouts[x] for other in others)]
-
-
-def _range(result: Found, choice: Choice) -> str:
-    """Return the range of a makespan; nothing for one that was not simulated at its ends."""
-    if not result.is_ranged(choice):
-        return ""
-    return range_in_words(choice.makespan_s, result.sure.range(choice))
 
 
 def _beside(seconds: float, best: float) -> str:

@@ -61,7 +61,7 @@ def print_front(console: Console, result: Found) -> None:
     if not result.space.is_multiply:
         assignments.print_assignments(console, result)
         return
-    _print_asked(console, result)
+    console.print(f"{result.points.words} on {result.machine}\n{budget(result)}")
     places = {x: ("*" if x == result.knee else "") + str(n) for n, x in enumerate(result.frontier, 1)}
     _print_table(console, result, list(places.values()), result.frontier, result.knee or result.frontier[-1])
     if result.knee:
@@ -74,14 +74,10 @@ def print_ranking(console: Console, result: Found) -> None:
     if not result.space.is_multiply:
         assignments.print_assignments(console, result)
         return
-    _print_asked(console, result)
+    console.print(f"{result.points.words} on {result.machine}\n{budget(result)}")
     places = [str(n) for n in range(1, len(result.top) + 1)]
     _print_table(console, result, places, result.top, result.top[0])
     _print_sure(console, result, result.top)
-
-
-def _print_asked(console: Console, result: Found) -> None:
-    console.print(f"{result.points.words} on {result.machine}\n{budget(result)}")
 
 
 def _print_sure(console: Console, result: Found, rows: Sequence[Choice]) -> None:

@@ -12,7 +12,7 @@ from rich.table import Table
 from rich.text import Text
 
 from umm import __version__
-from umm.cli.printed.output import CUT, cut
+from umm.cli.printed.output import CUT, cut, facts, grid
 from umm.machines import Machine, machine_names, user_folder
 from umm.machines.drafts.scaffold import copied
 from umm.units import counted, format_bandwidth, format_bytes, format_rate, format_seconds
@@ -58,13 +58,10 @@ def shown_record(machine: Machine) -> dict[str, Any]:
 
 def print_machines(console: Console, machines: Sequence[Machine], broken: Sequence[dict[str, str]]) -> None:
     """Print a line for each machine; one whose file describes none has a name, a file and an error."""
-    table = Table(box=None, pad_edge=False, header_style="dim")
-    for header, right in (("name", False), ("devices", True), ("memory", True), ("description", False)):
-        table.add_column(header, justify="right" if right else "left", no_wrap=header != "description")
-    for machine in machines:
-        table.add_row(
-            machine.name, str(machine.device_count), format_bytes(machine.memory), machine.description
-        )
+    numbers = ("devices", "memory")
+    table = grid(("name", *numbers, "description"), numbers, folds=["description"])
+    for x in machines:
+        table.add_row(x.name, str(x.device_count), format_bytes(x.memory), x.description)
     for row in broken:
         table.add_row(row["name"], "", "", f"broken: {row['file']}: {row['error']}")
     console.print(table)
@@ -98,10 +95,15 @@ def print_machine(console: Console, machine: Machine) -> None:
     console.print()
     peaks = ", ".join(f"{dtype} {format_rate(peak)}" for dtype, peak in machine.peaks.items())
     overhead = format_seconds(machine.transfer_overhead_s)
+    engines = machine.choices.get("engines", {}).items()
+    chosen = ", ".join(f"{engine['name']} ({key})" for key, engine in engines)
+    kernels = (
+        "" if machine.engine is None else machine.engine.in_words.removeprefix("kernels "),
+        f"by --kernels those of {chosen}" if chosen else "",
+        "" if machine.tables is None else f"measured shapes in {machine.tables.source}",
+    )
     loss = ", ".join(f"{kind} {100 * share:.0f} %" for kind, share in machine.interference.items())
-    facts = Table.grid(padding=(0, 2))
-    facts.add_column(style="dim", no_wrap=True)
-    facts.add_column()
+    table = facts()
     for name, value in (
         ("devices", f"{machine.device_count}, ranks per device ≤ {machine.ranks_per_device}"),
         ("a rank", machine.rank),
@@ -113,11 +115,11 @@ def print_machine(console: Console, machine: Machine) -> None:
         ("accumulate", f"{100 * machine.accumulate_efficiency:.0f} % of a get's bandwidth"),
         ("interference", f"share of a rank's GEMM rate lost: {loss}"),
         ("links", str(len(machine.link_names))),
-        ("kernels", whose_kernels(machine)),
+        ("kernels", "; ".join(filter(None, kernels))),
     ):  # fmt: skip
         if value:
-            facts.add_row(name, value)
-    console.print(facts)
+            table.add_row(name, value)
+    console.print(table)
     if machine.device_count > 1:
         console.print("\nGB/s from a device (row) to another (column), one transfer alone:")
         console.print(bandwidth_table(machine))
@@ -125,15 +127,6 @@ def print_machine(console: Console, machine: Machine) -> None:
         if any(fact.basis == basis for fact in machine.facts):
             console.print(f"\n{heading}")
             console.print(sources(machine, basis))
-
-
-def whose_kernels(machine: Machine) -> str:
-    """Return whose kernels the numbers are of, and which others can be chosen; empty without any."""
-    engine = "" if machine.engine is None else machine.engine.in_words.removeprefix("kernels ")
-    engines = machine.choices.get("engines", {})
-    chosen = ", ".join(f"{engine['name']} ({key})" for key, engine in engines.items())
-    table = "" if machine.tables is None else f"measured shapes in {machine.tables.source}"
-    return "; ".join(x for x in (engine, f"by --kernels those of {chosen}" if chosen else "", table) if x)
 
 
 def efficiencies(machine: Machine) -> str:
@@ -154,10 +147,8 @@ def bandwidth_table(machine: Machine) -> Table:
     shown = cut(machine.device_count, MOST_DEVICES)
     bandwidth = iter(machine.bandwidth_matrix([i for i in shown if i is not None]) / 1e9)
     names = [CUT if i is None else machine.device_names[i] for i in shown]
-    table = Table(box=None, pad_edge=False, header_style="dim")
-    table.add_column("", style="dim", no_wrap=True)
-    for name in names:
-        table.add_column(name, justify="right", no_wrap=True)
+    table = grid(("", *names), numbers=names)
+    table.columns[0].style = "dim"
     for i, name in zip(shown, names, strict=True):
         row = iter(() if i is None else next(bandwidth).tolist())
         cells = [CUT if i is None or j is None else f"{next(row):.4g}" for j in shown]
@@ -169,10 +160,10 @@ def bandwidth_table(machine: Machine) -> Table:
 
 def sources(machine: Machine, basis: str) -> Table:
     """Return the numbers of the file that rest on measuring, publications or guesses, with their sources."""
-    table = Table(box=None, pad_edge=False, header_style="dim")
-    table.add_column("number", overflow="fold", ratio=5)
-    table.add_column("value", overflow="fold", ratio=3)
-    table.add_column("source", overflow="fold", ratio=8)
+    headings = ("number", "value", "source")
+    table = grid(headings, folds=headings)
+    for column, ratio in zip(table.columns, (5, 3, 8), strict=True):
+        column.ratio = ratio
     for fact in machine.facts:
         if fact.basis != basis:
             continue
@@ -232,17 +223,6 @@ def print_doctor(console: Console, packages: Rows, executors: Rows, blas: Rows) 
 MAX_NUMBERS = 16  # numbers that are shown
 
 
-def decision_record(decision: "Decision") -> dict[str, Any]:
-    """Return a decision as plain values."""
-    return {
-        "problem": dict(zip("mnk", decision.problem, strict=True)),
-        "before": decision.before.to_dict(),
-        "after": decision.after.to_dict(),
-        "costs": decision.costs,
-        "flips": decision.flips,
-    }
-
-
 def fit_record(fit: "Fitted", machine: str) -> dict[str, Any]:
     """Return a fit as plain values."""
     return {
@@ -260,16 +240,14 @@ def print_fit(console: Console, fit: "Fitted", logs: "Sequence[Log]", machine: s
         for log in logs
     )
     console.print(f"Rows read: {rows}. Numbers that the logs leave open are those of {machine}.")
-    table = Table(box=None, pad_edge=False, header_style="dim")
-    for column in ("fitted", machine, "now"):
-        table.add_column(column, overflow="fold")
+    headings = ("fitted", machine, "now")
+    table = grid(headings, folds=headings)
     for number in fit.numbers:
         table.add_row(number.key, number.before, number.after)
     console.print(table)
     if fit.residuals:
-        table = Table(box=None, pad_edge=False, header_style="dim")
-        for column in ("row", "ranks", "size", "measured", "predicted", "off"):
-            table.add_column(column, justify="left" if column == "row" else "right")
+        numbers = ("ranks", "size", "measured", "predicted", "off")
+        table = grid(("row", *numbers), numbers, folds=["row"])
         for x in fit.residuals:
             size = format_bytes(x.nbytes) if x.nbytes else "–"
             times = format_seconds(x.measured_s), format_seconds(x.predicted_s)
@@ -296,53 +274,51 @@ def calibrated_record(
         "machine": machine_record(machine),
         "kept": str(kept) if kept else None,
         "changes": [change._asdict() for change in changed],
-        "decisions": [decision_record(decision) for decision in decided],
+        "decisions": [
+            {
+                "problem": dict(zip("mnk", x.problem, strict=True)),
+                "before": x.before.to_dict(),
+                "after": x.after.to_dict(),
+                "costs": x.costs,
+                "flips": x.flips,
+            }
+            for x in decided
+        ],
     }
 
 
 def print_calibrated(
     console: Console, machine: Machine, changed: "Sequence[Change]", decided: "Sequence[Decision]"
 ) -> None:
-    """Print a measured machine, and its changes against its previous file."""
+    """Print a measured machine, and its changes against its previous file.
+
+    Those are the numbers that changed by more than they are unsure, then for each problem whether the new
+    file chooses other layouts, and the cost of the old ones.
+    """
     print_machine(console, machine)
-    if changed:
-        print_changes(console, changed)
-    print_decisions(console, decided)
-
-
-def print_changes(console: Console, changed: "Sequence[Change]") -> None:
-    """Print the numbers that changed by more than they are unsure, and count the others."""
     sure = [change for change in changed if change.sure]
     within = len(changed) - len(sure)
-    if not sure:
+    if changed and not sure:
         console.print(f"Nothing changed beyond its uncertainty; {within} numbers within it.")
-        return
-    table = Table(box=None, pad_edge=False, header_style="dim")
-    for column in ("changed", "before", "now", "times"):
-        table.add_column(column, overflow="fold", justify="right" if column == "times" else "left")
-    for change in sure[:MAX_NUMBERS]:
-        factor = "" if change.factor is None else f"{change.factor:.3g}"
-        table.add_row(change.key.removeprefix("devices."), change.before, change.after, factor)
-    console.print(table)
-    more = f"{len(sure) - MAX_NUMBERS} more changed; " if len(sure) > MAX_NUMBERS else ""
-    console.print(f"{more}{within} other numbers changed within their uncertainty.")
+    elif sure:
+        texts = ("changed", "before", "now")
+        table = grid((*texts, "times"), numbers=["times"], folds=texts)
+        for x in sure[:MAX_NUMBERS]:
+            factor = "" if x.factor is None else f"{x.factor:.3g}"
+            table.add_row(x.key.removeprefix("devices."), x.before, x.after, factor)
+        console.print(table)
+        more = f"{len(sure) - MAX_NUMBERS} more changed; " if len(sure) > MAX_NUMBERS else ""
+        console.print(f"{more}{within} other numbers changed within their uncertainty.")
 
+    def words(choice: "Choice", other: "Choice") -> str:
+        return f"{choice.words}, {choice.beside(other)}"
 
-def print_decisions(console: Console, decisions: "Sequence[Decision]") -> None:
-    """Print for each problem whether the new file chooses other layouts, and the cost of the old ones."""
-    for decision in decisions:
-        m, n, k = decision.problem
-        head = f"{m}x{n}x{k}"
-        if not decision.flips:
-            console.print(f"{head}: still {_words(decision.before, decision.before)}")
+    for y in decided:
+        head, before, after = "x".join(map(str, y.problem)), y.before, y.after
+        if not y.flips:
+            console.print(f"{head}: still {words(before, before)}")
             continue
-        longer = 100 * (decision.costs - 1)
         console.print(
-            f"{head}: now {_words(decision.after, decision.before)}; "
-            f"before {_words(decision.before, decision.after)}, "
-            f"which takes {longer:.2g} % longer"
+            f"{head}: now {words(after, before)}; before {words(before, after)}, "
+            f"which takes {100 * (y.costs - 1):.2g} % longer"
         )
-
-
-def _words(choice: "Choice", other: "Choice") -> str:
-    return f"{choice.words}, {choice.beside(other)}"

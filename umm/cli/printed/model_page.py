@@ -3,27 +3,24 @@
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
+from umm.cli.printed.output import grid
 from umm.units import counted, format_bytes
 
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from umm.program.models.count import Count, KindCount
+    from umm.program.models.count import Count
 
 
 def print_model(console: "Console", name: str, model: "Count") -> None:
     """Print a model: kinds of layers, parameters, bytes, cache, and the keys that are not modelled."""
-    from rich.table import Table
-
     layers = sum(x.count for x in model.kinds)
     console.print(
         f"{name}: {_billions(model.parameters)} parameters, {_billions(model.active)} active for a token, "
         f"{counted(layers, 'layer')}"
     )
-    table = Table(box=None, pad_edge=False, header_style="dim")
-    table.add_column("kind of layer", overflow="fold")
-    for heading in ("layers", "each", "active", "cache a token"):
-        table.add_column(heading, justify="right")
+    counts = ("layers", "each", "active", "cache a token")
+    table = grid(("kind of layer", *counts), numbers=counts, folds=["kind of layer"])
     for kind in model.kinds:
         cache = format_bytes(kind.cache_bytes) if kind.cache_bytes else "–"
         cache += f" ≤ {kind.window}" if kind.window else ""
@@ -34,7 +31,12 @@ def print_model(console: "Console", name: str, model: "Count") -> None:
     console.print(table)
     stored = ", ".join(f"{format_bytes(nbytes)} of {dtype}" for dtype, nbytes in model.by_type.items())
     console.print(f"weights  {format_bytes(sum(model.by_type.values()))}: {stored}")
-    console.print(f"cache    {_cache(model)}")
+    cache = "none"
+    if model.cache_bytes_per_token:
+        cache = f"{format_bytes(model.cache_bytes_per_token)} a token of {model.cache_type}"
+    if model.window_bytes_per_token:
+        cache += f"; {format_bytes(model.window_bytes_per_token)} of it only inside a window"
+    console.print(f"cache    {cache}")
     if model.state_bytes:
         console.print(f"states   {format_bytes(model.state_bytes)} a sequence, of any length, in float32")
     if model.mtp:
@@ -45,31 +47,11 @@ def print_model(console: "Console", name: str, model: "Count") -> None:
 
 def print_models(console: "Console", models: Mapping[str, "Count"]) -> None:
     """Print the models that are known by name, a line for each."""
-    from rich.table import Table
-
-    table = Table(box=None, pad_edge=False, header_style="dim")
-    table.add_column("model")
-    for heading in ("parameters", "active"):
-        table.add_column(heading, justify="right")
-    table.add_column("layers", overflow="fold")
+    table = grid(("model", "parameters", "active", "layers"), ("parameters", "active"), ["layers"])
     for name, model in models.items():
-        layers = ", ".join(f"{x.count} {_short(x)}" for x in model.kinds)
+        layers = ", ".join(f"{x.count} {x.kind.replace('attention', 'att.')}" for x in model.kinds)
         table.add_row(name, _billions(model.parameters), _billions(model.active), layers)
     console.print(table)
-
-
-def _cache(model: "Count") -> str:
-    """Return the bytes that a token leaves in the cache, and how many of them a window bounds."""
-    if not model.cache_bytes_per_token:
-        return "none"
-    text = f"{format_bytes(model.cache_bytes_per_token)} a token of {model.cache_type}"
-    if model.window_bytes_per_token:
-        text += f"; {format_bytes(model.window_bytes_per_token)} of it only inside a window"
-    return text
-
-
-def _short(kind: "KindCount") -> str:
-    return kind.kind.replace("attention", "att.")
 
 
 def _billions(parameters: int) -> str:

@@ -55,9 +55,9 @@ class Output:
             def process_renderables(self, renderables: list[Any]) -> list[Any]:
                 return [_Shown(x) for x in renderables]
 
-        plain = self.no_color or bool(os.environ.get("NO_COLOR"))
+        plain, stream = self.no_color or bool(os.environ.get("NO_COLOR")), sys.stderr if err else sys.stdout
         console = Piped(
-            file=_trimmed(sys.stderr if err else sys.stdout),
+            file=cast(IO[str], stream if stream.isatty() else _Trimmed(stream)),
             color_system=None if plain else "auto",
             highlight=False,
             emoji=False,
@@ -211,12 +211,9 @@ class _Shown:
             yield segment if segment.control else Segment(visible(segment.text), segment.style)
 
 
-def _trimmed(stream: Any) -> IO[str]:
-    """Return a stream that, unless it is a terminal, gets no spaces at the ends of lines."""
-    return cast(IO[str], stream if stream.isatty() else _Trimmed(stream))
-
-
 class _Trimmed:
+    """A stream that gets no spaces at the ends of lines."""
+
     def __init__(self, stream: IO[str]) -> None:
         self.stream = stream
 
@@ -234,6 +231,36 @@ def _finite(value: Any) -> Any:
     if isinstance(value, list | tuple):
         return [_finite(item) for item in value]
     return None if isinstance(value, float) and not math.isfinite(value) else value
+
+
+def facts() -> "Table":
+    """Return an empty table of names and texts."""
+    from rich.table import Table
+
+    table = Table.grid(padding=(0, 2))
+    table.add_column(style="dim", no_wrap=True, min_width=8)
+    table.add_column(overflow="fold")
+    return table
+
+
+def grid(headings: Sequence[str], numbers: Collection[str] = (), folds: Collection[str] = ()) -> "Table":
+    """Return an empty table without lines.
+
+    Args:
+        headings: Of its columns.
+        numbers: Those aligned on the right.
+        folds: Those whose words go on in the next line; no others are broken.
+    """
+    from rich.table import Table
+
+    table = Table(box=None, pad_edge=False, header_style="dim")
+    for heading in headings:
+        justify: Any = "right" if heading in numbers else "left"
+        wraps = heading in folds
+        table.add_column(
+            heading, justify=justify, no_wrap=not wraps, overflow="fold" if wraps else "ellipsis"
+        )
+    return table
 
 
 MOST_COLUMNS = 10_000  # columns that no table needs

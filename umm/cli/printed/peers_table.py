@@ -29,7 +29,9 @@ def peers_record(result: Peers, spreads: Sequence[Spread] | None, commands: Sequ
     free, crossover, starts = result.anywhere, result.crossover, result.starts
     size = result.size
     record: dict[str, Any] = {
-        "problem": _start_record(result),
+        "problem": {"chain": result.start.name, "ranks": result.ranks, "given": dict(result.start.given)}
+        if size == "tokens"
+        else dict((result.asked or result.start).record()),
         "machine": result.machine.name,
         "memory_limit_bytes": result.limit,
         "rows": [result.record(row) for row in result.rows],
@@ -53,12 +55,6 @@ def peers_record(result: Peers, spreads: Sequence[Spread] | None, commands: Sequ
 def row_line(row: Row) -> str:
     """Return a row in a line, before its range and its place among the others are known."""
     return f"{row.algorithm:<16} {format_seconds(row.makespan_s):>9}  {'' if row.fits else '*'}{row.how}"
-
-
-def _start_record(result: Peers) -> dict[str, Any]:
-    if result.size == "tokens":
-        return {"chain": result.start.name, "ranks": result.ranks, "given": dict(result.start.given)}
-    return dict((result.asked or result.start).record())
 
 
 def print_peers(
@@ -131,7 +127,12 @@ def _print_program(console: Console, result: Peers) -> None:
     console.print(Text(CHAIN_LINE.format("", "time", "range", "exposed", "moved", "memory"), style="dim"))
     for row in result.rows:
         cells = (row.title, format_seconds(row.makespan_s), _range(row), *_moved_and_held(row))
-        console.print(Text(CHAIN_LINE.format(*cells).rstrip(), style=_style(row, result)))
+        console.print(
+            Text(
+                CHAIN_LINE.format(*cells).rstrip(),
+                style=_style(row, result),
+            )
+        )
         below = _below(row, result)
         if below:
             console.print(Text(f"  {'; '.join(below)}", style="dim"))

@@ -22,37 +22,20 @@ Alike = list[tuple[list[int], str]]  # ranks that do alike, and what each of the
 def plan_record(plan: Plan, schedule: Schedule) -> list[dict[str, Any]]:
     """Return the entries of a plan as plain values; bytes of moves are by rank."""
     itemsize = {x.name: x.itemsize for x in schedule.tensors}
-    return [
-        _jobs_record(x, schedule.ranks)
-        if isinstance(x, Jobs)
-        else _moves_record(x, itemsize[x.into.tensor], schedule.ranks)
-        for x in plan
-    ]
-
-
-def _jobs_record(jobs: Jobs, ranks: int) -> dict[str, Any]:
-    return {
-        "out": jobs.out.tensor,
-        "kernel": jobs.kernel,
-        "reads": [x.tensor for x in jobs.reads],
-        "jobs": len(jobs),
-        "jobs_of_rank": np.bincount(jobs.rank, minlength=ranks).tolist(),
-    }
-
-
-def _moves_record(moves: Moves, itemsize: int, ranks: int) -> dict[str, Any]:
-    arriving, leaving = moves.by_rank(itemsize, ranks)
-    return {
-        "source": moves.source.tensor,
-        "into": moves.into.tensor,
-        "adds": moves.adds,
-        "way": moves.way,
-        "messages": len(moves),
-        "bytes": int(arriving.sum()),
-        "groups": [x.tolist() for x in _groups(moves)],
-        "bytes_in": [int(x) for x in arriving],
-        "bytes_out": [int(x) for x in leaving],
-    }
+    ranks, records = schedule.ranks, list[dict[str, Any]]()
+    for x in plan:
+        if isinstance(x, Jobs):
+            names, each = [y.tensor for y in x.reads], np.bincount(x.rank, minlength=ranks).tolist()
+            what = {"out": x.out.tensor, "kernel": x.kernel, "reads": names}
+            records.append(what | {"jobs": len(x), "jobs_of_rank": each})
+            continue
+        arriving, leaving = x.by_rank(itemsize[x.into.tensor], ranks)
+        records.append({
+            "source": x.source.tensor, "into": x.into.tensor, "adds": x.adds, "way": x.way,
+            "messages": len(x), "bytes": int(arriving.sum()), "groups": [y.tolist() for y in _groups(x)],
+            "bytes_in": [int(y) for y in arriving], "bytes_out": [int(y) for y in leaving],
+        })  # fmt: skip
+    return records
 
 
 def print_plan(console: Console, plan: Plan, schedule: Schedule) -> None:

@@ -5,9 +5,9 @@ from collections.abc import Sequence
 from typing import Any
 
 from rich.console import Console
-from rich.table import Table
 
-from umm.profiles.beside import Beside, Row, Side
+from umm.cli.printed.output import grid
+from umm.profiles.beside import Beside, Side
 from umm.space.what_if.measured import Explanation
 from umm.space.what_if.profiled import Cause
 from umm.units import format_seconds
@@ -31,11 +31,8 @@ def print_profile(
         f"explained {result.explained:.1%} of measured kernel time; {result.matched:.1%} is in kernels that "
         "both have"
     )
-    table = Table(box=None, pad_edge=False, header_style="dim")
-    for header in ("kernels", "size"):
-        table.add_column(header, overflow="fold")
-    for header in ("predicted", "calls", "measured", "calls", "ratio"):
-        table.add_column(header, justify="right", no_wrap=True)
+    numbers = ("predicted", "calls", "measured", "calls", "ratio")
+    table = grid(("kernels", "size", *numbers), numbers, folds=("kernels", "size"))
     for row in result.rows[:MOST_ROWS]:
         ratio = "" if math.isnan(row.ratio) else f"{row.ratio:.2f}"
         table.add_row(row.kind, row.words, *_cells(row.predicted), *_cells(row.measured), ratio)
@@ -56,6 +53,10 @@ def _cells(side: Side | None) -> tuple[str, str]:
 def profile_record(result: Beside, causes: Sequence[Cause], step_s: float) -> dict[str, Any]:
     """Return the same as plain values."""
     profile = result.profile
+
+    def side(one: Side | None) -> dict[str, float] | None:
+        return None if one is None else {"calls": one.calls, "seconds": one.seconds, "fastest_s": one.fastest}
+
     return {
         "profile": {
             "source": profile.source, "steps": profile.steps, "devices": profile.devices,
@@ -65,18 +66,14 @@ def profile_record(result: Beside, causes: Sequence[Cause], step_s: float) -> di
         "predicted_kernels_s": result.predicted_s,
         "explained": result.explained,
         "matched": result.matched,
-        "rows": [_row(x) for x in result.rows],
+        "rows": [
+            {
+                "kind": x.kind, "size": x.words, "matched_by": x.by or None,
+                "predicted": side(x.predicted), "measured": side(x.measured),
+            }
+            for x in result.rows
+        ],
         "causes": [x._asdict() for x in causes],
-    }  # fmt: skip
-
-
-def _row(row: Row) -> dict[str, Any]:
-    def side(one: Side | None) -> dict[str, float] | None:
-        return None if one is None else {"calls": one.calls, "seconds": one.seconds, "fastest_s": one.fastest}
-
-    return {
-        "kind": row.kind, "size": row.words, "matched_by": row.by or None,
-        "predicted": side(row.predicted), "measured": side(row.measured),
     }  # fmt: skip
 
 

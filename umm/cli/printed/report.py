@@ -3,17 +3,16 @@
 import math
 from collections.abc import Iterator, Mapping
 from fractions import Fraction
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 from rich.console import Console
-from rich.table import Table
 from rich.text import Text
 
 from umm.algorithms.scheduling import choices_in_words
-from umm.cli.printed.output import Output
+from umm.cli.printed.output import Output, facts, grid
 from umm.errors import InfeasibleError, MachineError
+from umm.machines import Machine
 from umm.machines.files import last_named
 from umm.plans.multiply.options import LAYOUTS, MOVEMENTS, REMARK
 from umm.program.chain import Chain
@@ -94,10 +93,12 @@ def print_schedule(console: Console, schedule: Schedule, brings: Mapping[str, fl
     where = f"{counted(program.p, 'rank')} on {schedule.machine}"
     for name, text in program.facts(where):
         table.add_row(name, text)
-    if rank := _rank(schedule):
-        table.add_row("a rank", rank)
-    if nodes := on_nodes(schedule):
-        table.add_row("nodes", nodes)
+    machine = _machine_of(schedule)
+    if machine is not None:
+        if machine.rank:
+            table.add_row("a rank", machine.rank)
+        if nodes := on_nodes(machine, schedule.ranks):
+            table.add_row("nodes", nodes)
     single = program.kind == "problem"
     by_policy = "policy" in schedule.options or not single
     words = str(schedule.options.get(LAYOUTS, program.layout_words))
@@ -109,9 +110,19 @@ def print_schedule(console: Console, schedule: Schedule, brings: Mapping[str, fl
         table.add_row("choices", choices_in_words(schedule) + _one_sided(schedule))
     if isinstance(remark := schedule.options.get(REMARK), str):
         table.add_row("library", remark)
-    if single:
-        operand_words = given_words(schedule) if schedule.problem.given else as_they_lie(brings)
-        table.add_row("operands", operand_words)
+    if single and schedule.problem.given:
+        problem, moved_ = schedule.problem, []
+        for x, inside, outside in zip(MATRICES, problem.layouts, problem.outside, strict=True):
+            if inside != outside:  # with its layout and way: `A from row by gets, C to col by ring`
+                how = schedule.options.get(f"bring_{x.lower()}")
+                way = f" by {how}" if how else ""
+                moved_.append(f"{x} {'to' if x == 'C' else 'from'} {outside}{way}")
+        table.add_row("operands", ", ".join(moved_) or "all there already")
+    elif single:
+        names = {"A": "A", "B": "B", "C": "C back"}
+        parts = ", ".join(f"{names[x]} {_briefly(seconds)}" for x, seconds in (brings or {}).items())
+        more = f"; starting from row, moving them would add: {parts}" if parts else ""
+        table.add_row("operands", f"start in the layouts shown{more}")
     which, first, counts = np.unique(schedule.kind, return_index=True, return_counts=True)
     parts = ", ".join(f"{counts[i]} {KINDS[which[i]]}" for i in first.argsort())
     table.add_row("schedule", f"{counted(len(schedule), 'action')}: {parts}")
@@ -129,16 +140,6 @@ def _one_sided(schedule: Schedule) -> str:
     return f", {MOVEMENTS['flat']} (umm peers also tries collectives)"
 
 
-def as_they_lie(moves: Mapping[str, float] | None) -> str:
-    """Return where operands start if nothing is given, and the time to move them from rows."""
-    words = "start in the layouts shown"
-    if not moves:
-        return words
-    names = {"A": "A", "B": "B", "C": "C back"}
-    parts = [f"{names[x]} {_briefly(seconds)}" for x, seconds in moves.items()]
-    return f"{words}; starting from row, moving them would add: {', '.join(parts)}"
-
-
 def _briefly(seconds: float) -> str:
     """Return a time in words; copies inside a rank's memory have no start, so short ones have no meaning.
 
@@ -148,40 +149,23 @@ def _briefly(seconds: float) -> str:
     return format_seconds(seconds) if seconds >= 1e-6 else "under 1 µs"
 
 
-def given_words(schedule: Schedule) -> str:
-    """Return the redistributed operands, with layout and way: ``A from row by gets, C to col by ring``."""
-    problem, words = schedule.problem, []
-    for x, inside, outside in zip(MATRICES, problem.layouts, problem.outside, strict=True):
-        if inside != outside:
-            how = schedule.options.get(f"bring_{x.lower()}")
-            words.append(f"{x} {'to' if x == 'C' else 'from'} {outside}" + (f" by {how}" if how else ""))
-    return ", ".join(words) or "all there already"
+def _machine_of(schedule: Schedule) -> Machine | None:
+    """Return the machine by its name in a schedule; None if none here has it."""
+    try:
+        return last_named(schedule.machine)
+    except MachineError:
+        return None
 
 
 def device_room(schedule: Schedule) -> int | None:
     """Return the bytes a rank has of its device's memory; None if no machine here has the schedule's name."""
-    try:
-        machine = last_named(schedule.machine)
-    except MachineError:
-        return None
-    return device_share(machine, schedule.ranks)
+    machine = _machine_of(schedule)
+    return None if machine is None else device_share(machine, schedule.ranks)
 
 
-def _rank(schedule: Schedule) -> str:
-    """Return a rank's device, by the machine's file; nothing if no machine here has the name."""
-    try:
-        return last_named(schedule.machine).rank
-    except MachineError:
-        return ""
-
-
-def on_nodes(schedule: Schedule) -> str:
+def on_nodes(machine: Machine, ranks: int) -> str:
     """Return how many nodes ranks fill where they do not fill all, and how to spread them; else nothing."""
-    try:
-        machine = last_named(schedule.machine)
-    except MachineError:
-        return ""
-    size, ranks = machine.fabric.near, schedule.ranks
+    size = machine.fabric.near
     if not machine.fabric.nodes or not 1 < size < ranks < machine.device_count:
         return ""
     nodes = machine.device_count // size
@@ -216,22 +200,10 @@ def print_prediction(console: Console, trace: Trace, beside: "Beside") -> None:
     console.print(table)
 
 
-def explained_record(reasons: str) -> dict[str, Any]:
-    """Return the limits of a rank, line by line; nothing without --explain."""
-    return {"explained": reasons.splitlines()} if reasons else {}
-
-
 def print_reasons(console: Console, reasons: str) -> None:
     """Print the limits of a rank, if asked for."""
     if reasons:
         console.print(reasons, highlight=False, markup=False, soft_wrap=True)
-
-
-def write_page(trace: Trace, path: Path, verdict: str) -> None:
-    """Write a trace's page with a verdict."""
-    from umm.figures.report import write_html
-
-    write_html(trace, path, verdict)
 
 
 def print_verdict(console: Console, trace: Trace, beside: "Beside", reasons: str = "") -> None:
@@ -270,14 +242,6 @@ def moved_in_words(sizes: Mapping[str, int]) -> str:
     shown = ("get", "accumulate", "reduce", "put")
     parts = [f"{kind} {format_bytes(sizes[kind])}" for kind in shown if sizes[kind]]
     return f"{', '.join(parts)}, all ranks together" if parts else "nothing between ranks"
-
-
-def facts() -> Table:
-    """Return an empty table of names and texts."""
-    table = Table.grid(padding=(0, 2))
-    table.add_column(style="dim", no_wrap=True, min_width=8)
-    table.add_column(overflow="fold")
-    return table
 
 
 def note_scale(scale: Fraction | None, schedule: Schedule, output: Output) -> None:
@@ -354,16 +318,9 @@ def print_comparison(console: Console, comparison: "Comparison", widest: "Widest
     console.print(Text(str(comparison), style="bold"))
     phases = comparison.phases()
     unit, per_second = time_unit(max(phases.predicted_s.max(), phases.measured_s.max(), 0.0))
-    table = Table(box=None, pad_edge=False, header_style="dim")
-    table.add_column("kind", no_wrap=True)
-    for header in (
-        "actions",
-        "bytes",
-        f"{predicted.source} ({unit})",
-        f"{measured.source} ({unit})",
-        f"{predicted.source} / {measured.source}",
-    ):
-        table.add_column(header, justify="right")
+    times = f"{predicted.source} ({unit})", f"{measured.source} ({unit})"
+    numbers = ("actions", "bytes", *times, f"{predicted.source} / {measured.source}")
+    table = grid(("kind", *numbers), numbers)
     for kind, row in phases.iterrows():
         ratio = row["median_ratio"]
         table.add_row(
@@ -391,26 +348,20 @@ def print_comparison(console: Console, comparison: "Comparison", widest: "Widest
 def comparison_of(
     comparison: "Comparison", runs: dict[str, Any] | None, widest: "Widest | None"
 ) -> dict[str, Any]:
-    """Return prediction, measurement and their comparison as plain values."""
-    next_number = {"measure_next": None if widest is None else widest._asdict()}
+    """Return prediction, measurement and their comparison as plain values; None where nothing compares."""
+    phases, comparable = comparison.phases().reset_index(), comparison.times_comparable
     return problem_record(comparison.predicted.schedule) | {
         "predicted": predicted_record(comparison.predicted),
         "measured": measured_record(comparison.measured, runs),
-        "comparison": comparison_record(comparison) | next_number,
-    }
-
-
-def comparison_record(comparison: "Comparison") -> dict[str, Any]:
-    """Return a comparison as plain values; None where there is nothing to compare."""
-    phases = comparison.phases().reset_index()
-    comparable = comparison.times_comparable
-    return {
-        "times_comparable": comparable,
-        "makespan_error": comparison.makespan_error if comparable else None,
-        "predicted_range_s": None if comparison.ends is None else list(comparison.ends),
-        "inside_range": comparison.inside,
-        "order_kept": comparison.order_kept,
-        "order_tau": comparison.order_tau,
-        "cancelling": comparison.cancelling,
-        "phases": phases.astype(object).where(phases.notna(), None).to_dict("records"),
+        "comparison": {
+            "times_comparable": comparable,
+            "makespan_error": comparison.makespan_error if comparable else None,
+            "predicted_range_s": None if comparison.ends is None else list(comparison.ends),
+            "inside_range": comparison.inside,
+            "order_kept": comparison.order_kept,
+            "order_tau": comparison.order_tau,
+            "cancelling": comparison.cancelling,
+            "phases": phases.astype(object).where(phases.notna(), None).to_dict("records"),
+            "measure_next": None if widest is None else widest._asdict(),
+        },
     }

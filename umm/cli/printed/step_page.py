@@ -29,22 +29,15 @@ def print_step(console: "Console", step: Step, model: Model, rates: Rates) -> No
     console.print(
         f"rate      {step.tokens_per_second:,.0f} tokens/s a device, {step.mfu:.1%} of peak as model flop"
     )
-    console.print("time      " + _shares(step))
-    console.print("memory    " + _memory(step, rates))
-    console.print(f"assumes   {_assumed(rates)}")
-
-
-def _shares(step: Step) -> str:
-    parts = [(name, seconds) for name, seconds in step.parts.items() if abs(seconds) >= 0.005 * step.seconds]
-    return ", ".join(f"{name} {seconds / step.seconds:.0%}" for name, seconds in parts)
-
-
-def _memory(step: Step, rates: Rates) -> str:
+    shown = {x: seconds for x, seconds in step.parts.items() if abs(seconds) >= 0.005 * step.seconds}
+    console.print(
+        "time      " + ", ".join(f"{x} {seconds / step.seconds:.0%}" for x, seconds in shown.items())
+    )
     parts = ", ".join(f"{name} {format_bytes(nbytes)}" for name, nbytes in step.memory.items())
-    over = step.memory_bytes > rates.machine.memory
-    has = format_bytes(rates.machine.memory)
-    more = f"; more than the device's {has}: --search finds sizes that fit" if over else ""
-    return f"{format_bytes(step.memory_bytes)} a device at most: {parts}{more}"
+    over, device = step.memory_bytes > rates.machine.memory, format_bytes(rates.machine.memory)
+    more = f"; more than the device's {device}: --search finds sizes that fit" if over else ""
+    console.print(f"memory    {format_bytes(step.memory_bytes)} a device at most: {parts}{more}")
+    console.print(f"assumes   {_assumed(rates)}")
 
 
 def _assumed(rates: Rates) -> str:
@@ -138,7 +131,8 @@ def _sizes(p: Parallel) -> str:
 
 
 def step_record(step: Step, model: Model, rates: Rates) -> dict[str, Any]:
-    """Return a step as ``--json`` has it."""
+    """Return a step as ``--json`` has it; sizes that follow from others are in its configuration, too."""
+    p = step.parallel
     return {
         "model": model.name,
         "machine": rates.machine.name,
@@ -151,14 +145,8 @@ def step_record(step: Step, model: Model, rates: Rates) -> dict[str, Any]:
         "memory_bytes": int(step.memory_bytes),
         "memory_parts": {name: int(nbytes) for name, nbytes in step.memory.items()},
         "breakdown": dict(step.parts),
-        "configuration": configuration(step),
+        "configuration": asdict(p) | {"dp": p.dp, "micro_batches": p.micro_batches},
     }
-
-
-def configuration(step: Step) -> dict[str, Any]:
-    """Return a step's sizes by name, those that follow from others among them."""
-    p = step.parallel
-    return asdict(p) | {"dp": p.dp, "micro_batches": p.micro_batches}
 
 
 def search_record(result: SearchResult, model: Model, rates: Rates) -> dict[str, Any]:

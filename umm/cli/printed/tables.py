@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from rich.text import Text
 
 from umm.cli.printed import report
-from umm.cli.printed.output import print_fitting
+from umm.cli.printed.output import facts, print_fitting
 from umm.machines import Machine
 from umm.plans.collectives.closed_forms import bandwidth, bus_factor, closed_form
 from umm.plans.collectives.program import Collective
@@ -45,7 +45,7 @@ def print_layers(
     reasons: str = "",
 ) -> None:
     """Print the time of all layers and of one in the middle, where it goes, and the memory of all."""
-    schedule, table = layers.trace.schedule, report.facts()
+    schedule, table = layers.trace.schedule, facts()
     peak, room = _fraction(layers), device_share(machine, schedule.ranks)
     where = f"{counted(schedule.ranks, 'rank')} on {schedule.machine}"
     many = f"{len(layers.kinds)} kinds" if layers.kinds else schedule.program.name
@@ -119,21 +119,9 @@ def _fraction(layers: "Steady") -> float:
 
 
 NUMBERS = (
-    "nodes",
-    "ranks",
-    "m",
-    "n",
-    "k",
-    "tokens",
-    "sequences",
-    "makespan",
-    "speed-up",
-    "efficiency",
-    "GPU-s",
-    "memory",
-    "gap",
-    "$/million",
-)
+    "nodes", "ranks", "m", "n", "k", "tokens", "sequences", "makespan", "speed-up", "efficiency", "GPU-s",
+    "memory", "gap", "$/million",
+)  # fmt: skip
 """Headings of columns that are aligned on the right."""
 
 
@@ -217,17 +205,8 @@ def print_collectives(
         algbw, busbw = (
             "–" if cells[key] is None else f"{cells[key] / 1e9:.2f}" for key in ("algbw", "busbw")
         )
-        lines.append(
-            LINE.format(
-                cells["nbytes"],
-                timed.asked.count,
-                timed.asked.dtype,
-                timed.algorithm,
-                f"{cells['seconds'] * 1e6:.2f}",
-                algbw,
-                busbw,
-                f"{cells['closed_form_s'] * 1e6:.2f}",
-                ("right" if timed.ok else "wrong") if checked else "",
-            ).rstrip()
-        )
+        seconds, closed = (f"{cells[key] * 1e6:.2f}" for key in ("seconds", "closed_form_s"))
+        kind = cells["nbytes"], timed.asked.count, timed.asked.dtype, timed.algorithm
+        right = ("right" if timed.ok else "wrong") if checked else ""
+        lines.append(LINE.format(*kind, seconds, algbw, busbw, closed, right).rstrip())
     console.print("\n".join(lines), markup=False, soft_wrap=True)

@@ -45,39 +45,43 @@ def _tiles(layouts: Mapping[str, Layout]) -> dict[str, Any]:
 
 
 def print_layouts(console: Console, layouts: Mapping[str, tuple[Layout, int]]) -> None:
-    """Print matrices, each with its layout and the bytes of an element."""
+    """Print matrices, each with a line on its layout, then its tiles with their owners.
+
+    Args:
+        layouts: By name, with the bytes of an element.
+    """
     for name, (layout, itemsize) in layouts.items():
-        print_layout(console, name, layout, itemsize)
-
-
-def print_layout(console: Console, matrix: str, layout: Layout, itemsize: int) -> None:
-    """Print one matrix: a line on its layout, then its tiles with their owners."""
-    rows, cols = layout.grid_shape()
-    size = format_bytes(layout.shape[0] * layout.shape[1] * itemsize)
-    replicas = "1 replica" if layout.replicas == 1 else f"{layout.replicas} replicas"
-    console.print(
-        Text(f"{matrix} = {layout}", style="bold"),
-        f"  {layout.shape[0]} x {layout.shape[1]}, {size}; {rows} x {cols} tiles, {replicas}, "
-        f"{format_bytes(int(layout.elements_of_rank.max()) * itemsize)} a rank",
-    )
-    console.print(grid(layout, console.width))
+        rows, cols = layout.grid_shape()
+        size = format_bytes(layout.shape[0] * layout.shape[1] * itemsize)
+        replicas = "1 replica" if layout.replicas == 1 else f"{layout.replicas} replicas"
+        console.print(
+            Text(f"{name} = {layout}", style="bold"),
+            f"  {layout.shape[0]} x {layout.shape[1]}, {size}; {rows} x {cols} tiles, {replicas}, "
+            f"{format_bytes(int(layout.elements_of_rank.max()) * itemsize)} a rank",
+        )
+        console.print(grid(layout, console.width))
 
 
 def grid(layout: Layout, width: int) -> Table:
     """Return the tiles of a layout as a table that fits a width in characters."""
     row_spans, col_spans = spans(layout.row_edges.tolist()), spans(layout.col_edges.tolist())
     owners = layout.owners
-    cell = max(len(label) for label in (*col_spans, *(owner_text(o) for o in _corner_owners(layout))))
+    # The four corner tiles have the longest texts, or nearly so.
+    corners = [owner_text(owners[:, i, j].tolist()) for i in (0, -1) for j in (0, -1)]
+    cell = max(map(len, (*col_spans, *corners)))
     room = (width - max(map(len, row_spans)) - 4) // (cell + 3)
     shown_rows, shown_cols = cut(len(row_spans), MOST_ROWS), cut(len(col_spans), max(room, 3))
     table = Table(box=box.SQUARE, show_lines=True, show_header=True, header_style="")
     table.add_column("", no_wrap=True, justify="right")
     for j in shown_cols:
         table.add_column(CUT if j is None else col_spans[j], no_wrap=True, justify="center")
+
+    def owned(i: int, j: int) -> Text:
+        ranks = owners[:, i, j].tolist()
+        return Text(owner_text(ranks).center(cell), style=f"black on {COLOURS[ranks[0] % len(COLOURS)]}")
+
     for i in shown_rows:
-        cells = [
-            Text(CUT) if i is None or j is None else _cell(owners[:, i, j].tolist(), cell) for j in shown_cols
-        ]
+        cells = [Text(CUT) if i is None or j is None else owned(i, j) for j in shown_cols]
         table.add_row(CUT if i is None else row_spans[i], *cells)
     return table
 
@@ -99,12 +103,3 @@ def owner_text(ranks: list[int]) -> str:
     """
     names = [f"r{rank}" for rank in ranks]
     return " ".join(names if len(names) <= 4 else [*names[:2], CUT, names[-1]])
-
-
-def _cell(ranks: list[int], width: int) -> Text:
-    return Text(owner_text(ranks).center(width), style=f"black on {COLOURS[ranks[0] % len(COLOURS)]}")
-
-
-def _corner_owners(layout: Layout) -> list[list[int]]:
-    """Return the owners of the four corner tiles, which have the longest texts or nearly so."""
-    return [layout.owners[:, i, j].tolist() for i in (0, -1) for j in (0, -1)]

@@ -4,13 +4,12 @@ from dataclasses import replace
 from typing import Any
 
 from rich.console import Console
-from rich.table import Table
 from rich.text import Text
 
-from umm.cli.printed.output import print_whole
+from umm.cli.printed.output import grid, print_whole
 from umm.space import Space
 from umm.space.what_if.decision_map import DecisionMap, Stretch
-from umm.space.what_if.sensitivity import Flip, Sensitivity
+from umm.space.what_if.sensitivity import Sensitivity
 from umm.units import format_bytes, format_seconds
 
 SAME = "same"
@@ -25,13 +24,12 @@ def sensitivity_record(space: Space, machine: str, answer: Sensitivity, reach: f
         "margin": answer.margin,
         "reach": reach,
         "moves": [dict(vars(move)) for move in answer.moves],
-        "flips": [_flip_record(flip) for flip in answer.flips],
+        "flips": [
+            {"what": x.what, "now": x.now, "factor": x.factor, "then": x.then}
+            | {"choice": None if x.choice is None else x.choice.to_dict()}
+            for x in answer.flips
+        ],
     } | ({} if answer.complete else {"complete": False})
-
-
-def _flip_record(flip: Flip) -> dict[str, Any]:
-    choice = None if flip.choice is None else flip.choice.to_dict()
-    return {"what": flip.what, "now": flip.now, "factor": flip.factor, "then": flip.then, "choice": choice}
 
 
 def print_sensitivity(
@@ -42,11 +40,7 @@ def print_sensitivity(
     console.print(Text(f"Best: {answer.choice}", style="bold"))
     now = answer.choice.makespan_s
     changes = [(move, _change(move.half_s, now), _change(move.most_s, now)) for move in answer.moves]
-    table = Table(box=None, pad_edge=False, header_style="dim", padding=(0, 2, 0, 0))
-    table.add_column("number", no_wrap=True)
-    table.add_column("now", no_wrap=True)
-    table.add_column("half", justify="right", no_wrap=True)
-    table.add_column("twice", justify="right", no_wrap=True)
+    table = grid(("number", "now", "half", "twice"), numbers=("half", "twice"))
     for move, half, most in changes:
         if (half, most) != (SAME, SAME):
             table.add_row(
@@ -69,11 +63,11 @@ def print_sensitivity(
         return
     console.print(f"Another choice is at least {100 * answer.margin:.2g} % better:")
     for flip in flips:
-        console.print(f"- {_flip_in_words(flip)}")
-
-
-def _is_up(flip: Flip) -> bool:
-    return flip.factor is not None and flip.factor > 1
+        assert flip.choice is not None
+        assert flip.factor is not None
+        side = "" if flip.what == "memory" else "from " if flip.factor > 1 else "below "
+        then = f"{flip.words}, {format_seconds(flip.choice.makespan_s)} there"
+        console.print(f"- {flip.what} {side}{flip.then}: {then}")
 
 
 def _change(seconds: float, now: float) -> str:
@@ -81,25 +75,13 @@ def _change(seconds: float, now: float) -> str:
     return SAME if abs(share) < 0.05 else f"{share:+.1f} %"
 
 
-def _flip_in_words(flip: Flip) -> str:
-    """Return where another choice becomes better, and which."""
-    assert flip.choice is not None
-    where = flip.then if flip.what == "memory" else f"{'from' if _is_up(flip) else 'below'} {flip.then}"
-    return f"{flip.what} {where}: {flip.words}, {format_seconds(flip.choice.makespan_s)} there"
-
-
 def print_map(console: Console, space: Space, decisions: DecisionMap) -> None:
     """Print for every m the best choice by interval."""
     console.print(problem_in_words(space, f"on {decisions.machine}", size=False))
     unit = "multiples of" if decisions.over == "memory" else "factors of"
     console.print(f"Best by m and {decisions.over}, in {unit} {decisions.unit}:")
-    table = Table(box=None, pad_edge=False, header_style="dim", padding=(0, 2, 0, 0))
-    for header in ("m", "from", "to"):
-        table.add_column(header, justify="right", no_wrap=True)
-    for header in ("A", "B", "C", "stat."):
-        table.add_column(header, no_wrap=True)
-    for header in ("makespan", "memory"):
-        table.add_column(header, justify="right", no_wrap=True)
+    numbers = ("m", "from", "to", "makespan", "memory")
+    table = grid((*numbers[:3], "A", "B", "C", "stat.", *numbers[3:]), numbers)
     last = None
     for x in _merged(decisions):
         table.add_row(
@@ -117,24 +99,20 @@ def print_map(console: Console, space: Space, decisions: DecisionMap) -> None:
 
 def _merged(decisions: DecisionMap) -> list[Stretch]:
     """Return the stretches, one for neighbours that print the same."""
+
     # Over a number these have the same layouts and other options; over memory a budget that buys no time, as
     # printed, is none of its own.
+    def printed(x: Stretch) -> str:
+        return format_seconds(x.choice.makespan_s) if decisions.over == "memory" else x.label
+
     stretches: list[Stretch] = []
     for x in decisions.stretches:
-        alike = (
-            bool(stretches)
-            and stretches[-1].m == x.m
-            and _said(stretches[-1], decisions) == _said(x, decisions)
-        )
-        if alike:
+        last = stretches[-1] if stretches else None
+        if last and last.m == x.m and printed(last) == printed(x):
             stretches[-1] = replace(stretches[-1], stop=x.stop)
         else:
             stretches.append(x)
     return stretches
-
-
-def _said(x: Stretch, decisions: DecisionMap) -> str:
-    return format_seconds(x.choice.makespan_s) if decisions.over == "memory" else x.label
 
 
 def problem_in_words(space: Space, where: str, size: bool = True) -> str:
