@@ -208,27 +208,25 @@ def _check_keys(text: str, path: str | Path) -> None:
         raise InputError(f"{path} has more than {MOST_DOTS} dots in its keys and numbers; write fewer")
 
 
-def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    """Return a JSON object; one that has a key twice says two things at once."""
-    keys = dict(pairs)
-    if len(keys) < len(pairs):
-        count = Counter(key for key, _ in pairs)
-        twice = next(key for key in count if count[key] > 1)
-        raise InputError(f"the JSON has an object with the key {shown(twice)} twice")
-    return keys
-
-
 def parse_json(text: str, what: str) -> Any:
     """Parse a JSON text; InputError if the text is not JSON, or nests or counts beyond reason.
 
     Args:
         what: Its expected kind, for the message: ``schedule``, ``trace``.
     """
+
+    def unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+        keys = dict(pairs)
+        if len(keys) < len(pairs):  # an object that has a key twice says two things at once
+            twice = next(key for key, count in Counter(key for key, _ in pairs).items() if count > 1)
+            raise InputError(f"the JSON has an object with the key {shown(twice)} twice")
+        return keys
+
     room = sum(text.count(mark) * nbytes for mark, nbytes in _ROOM_OF.items())
     if room > MAX_ROOM:
         raise InputError(f"not a {what}: the JSON would take more than {MAX_ROOM // 2**20} MiB of memory")
     try:
-        return json.loads(text, object_pairs_hook=_object)
+        return json.loads(text, object_pairs_hook=unique)
     except InputError as error:
         raise InputError(f"not a {what}: {error}") from None
     except json.JSONDecodeError as error:

@@ -99,27 +99,20 @@ _CGROUP = Path("/sys/fs/cgroup")
 
 def free_memory() -> int:
     """Return the bytes that programs here can still take."""
-    return min(_available(), _within_cgroup())
-
-
-def _available() -> int:
     try:
         lines = Path("/proc/meminfo").read_text(encoding="ascii").splitlines()
+        free = 1024 * next(int(line.split()[1]) for line in lines if line.startswith("MemAvailable:"))
     except OSError:
-        return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-    kib = next(int(line.split()[1]) for line in lines if line.startswith("MemAvailable:"))
-    return 1024 * kib
-
-
-def _within_cgroup() -> int:
-    """Return the bytes that the control group allows beyond those in use; a cache of files gives way."""
+        free = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     try:
         most = (_CGROUP / "memory.max").read_text(encoding="ascii").strip()
         used = int((_CGROUP / "memory.current").read_text(encoding="ascii"))
         stat = dict(line.split() for line in (_CGROUP / "memory.stat").read_text("ascii").splitlines())
-        return UNKNOWN if most == "max" else max(0, int(most) - used + int(stat.get("inactive_file", 0)))
+        # What the control group allows beyond what is in use; a cache of files gives way.
+        room = UNKNOWN if most == "max" else max(0, int(most) - used + int(stat.get("inactive_file", 0)))
     except (OSError, ValueError):
-        return UNKNOWN
+        room = UNKNOWN
+    return min(free, room)
 
 
 SIDE = 384

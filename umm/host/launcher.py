@@ -193,20 +193,15 @@ def end_with_launcher() -> None:
 
 
 def _first(names: tuple[str, ...]) -> int | None:
-    usable = [name for name in names if not name.startswith("PMI_") or _managed()]
+    # Whether the process manager of PMI can be asked: by an open socket, or in another way.
+    file = os.environ.get("PMI_FD")
+    managed = file is None and any(name in os.environ for name in _OTHER_WAYS)
+    if file is not None:
+        with suppress(InputError, OSError):
+            managed = stat.S_ISSOCK(os.fstat(parse_whole(file, "PMI_FD", below=2**31)).st_mode)
+    usable = [name for name in names if not name.startswith("PMI_") or managed]
     numbers = (whole_in(os.environ.get(name), below=2**31) for name in usable)
     return next((number for number in numbers if number is not None), None)
-
-
-def _managed() -> bool:
-    """Whether the process manager of PMI can be asked: by an open socket, or in another way."""
-    file = os.environ.get("PMI_FD")
-    if file is None:
-        return any(name in os.environ for name in _OTHER_WAYS)
-    try:
-        return stat.S_ISSOCK(os.fstat(parse_whole(file, "PMI_FD", below=2**31)).st_mode)
-    except (InputError, OSError):
-        return False
 
 
 FOLDER = Path("/dev/shm")
@@ -269,20 +264,17 @@ def sweep_last(since: float, proxy: int) -> None:
     until = time() + LAST_RANKS
     ending = True
     while ending:
-        ending = _is_ending(since, proxy) and time() < until
+        # The proxy, or a process of no other proxy, has files that are new.
+        segments = set(_named(since, False))
+        ending = not is_dead(proxy) and any(_described(since, False))
+        if segments and not ending:
+            processes = {int(x.name) for x in _PROC.glob("[0-9]*")}
+            for other in [x for x in processes if x != proxy and is_proxy(x)]:
+                processes.difference_update(descendants(other))
+            ending = any(not segments.isdisjoint(_mapped_by(str(x))) for x in processes)
+        ending = ending and time() < until
         sweep(since)
         sleep(TWICE if ending else 0)
-
-
-def _is_ending(since: float, proxy: int) -> bool:
-    """Whether a job's proxy, or a process of no other proxy, has files that are new."""
-    if not is_dead(proxy) and any(_described(since, False)):
-        return True
-    segments = set(_named(since, False))
-    processes = {int(x.name) for x in _PROC.glob("[0-9]*")} if segments else set()
-    for other in [x for x in processes if x != proxy and is_proxy(x)]:
-        processes.difference_update(descendants(other))
-    return any(not segments.isdisjoint(_mapped_by(str(x))) for x in processes)
 
 
 def _orphans(since: float) -> set[str]:

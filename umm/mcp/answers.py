@@ -1,7 +1,7 @@
 """Types of the tools' answers: a command's JSON, and each of its numbers that has a range."""
 
 from collections.abc import Iterator
-from typing import Any, Generic, NamedTuple, TypeVar, cast
+from typing import Any, Generic, TypeVar, cast
 
 from pydantic import BaseModel, ConfigDict, Field
 
@@ -267,20 +267,10 @@ def numbers(record: dict[str, Any]) -> list[dict[str, Any]]:
     assumed = ", ".join(f"{key}: {text}" for key, text in (record.get("assumptions") or {}).items())
     source = f"predicted from the numbers of machine {record.get('machine')}"
     source += f" ({assumed})" if assumed else ""
-    return [
-        {"path": x.path, "value": x.value, "unit": "s", "low": x.low, "high": x.high, "source": source}
-        for x in _ranged(record, "")
-    ]
+    return [x | {"unit": "s", "source": source} for x in _ranged(record, "")]
 
 
-class _Ranged(NamedTuple):
-    path: str
-    value: float
-    low: float
-    high: float
-
-
-def _ranged(value: Any, path: str) -> Iterator[_Ranged]:
+def _ranged(value: Any, path: str) -> Iterator[dict[str, Any]]:
     """Yield the seconds that stand beside their range, as ``makespan_s`` beside ``makespan_range_s``."""
     if isinstance(value, list):
         for i, item in enumerate(value):
@@ -293,5 +283,11 @@ def _ranged(value: Any, path: str) -> Iterator[_Ranged]:
             # A step's or a deployment's range stands alone.
             for name in (f"{stem}s",) if stem else ("step_s", "tpot_s"):
                 if isinstance(value.get(name), int | float):
-                    yield _Ranged(f"{path}.{name}".lstrip("."), value[name], *item)
+                    low, high = item
+                    yield {
+                        "path": f"{path}.{name}".lstrip("."),
+                        "value": value[name],
+                        "low": low,
+                        "high": high,
+                    }
         yield from _ranged(item, f"{path}.{key}")

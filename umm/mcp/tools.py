@@ -1,6 +1,6 @@
 """A command as a tool: its flags as a JSON schema, and arguments as the words of a command line."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -35,7 +35,8 @@ class Served:
     def params(self) -> dict[str, click.Parameter]:
         """The flags and arguments that are served, by the names that a call gives them."""
         params = [x for x in self.command.params if x.name not in LEFT_OUT and x.type is not WRITE]
-        return {_typed_name(x): x for x in params}
+        # Its long name without dashes, or its short one.
+        return {max(x.opts, key=len).lstrip("-").replace("-", "_"): x for x in params}
 
     def schema(self) -> dict[str, Any]:
         """Return the JSON schema of the arguments: of many flags the usual ones, though all are taken."""
@@ -95,12 +96,6 @@ def _command(words: Sequence[str]) -> Command:
     return result
 
 
-def _typed_name(param: click.Parameter) -> str:
-    """Return a flag's long name without dashes, or its short one."""
-    longest = max(param.opts, key=len)
-    return longest.lstrip("-").replace("-", "_")
-
-
 def _schema(param: click.Parameter) -> dict[str, Any]:
     """Return a flag's JSON schema; sizes are texts, such as 48K."""
     kind, schema = param.type, dict[str, Any]()
@@ -130,19 +125,17 @@ def _schema(param: click.Parameter) -> dict[str, Any]:
 
 def _texts(name: str, value: Any) -> list[str]:
     """Return a value, or each of a list, as it is typed."""
-    return list(_each_text(name, value if isinstance(value, list | tuple) else [value]))
-
-
-def _each_text(name: str, values: Sequence[Any]) -> Iterator[str]:
-    for value in values:
-        if isinstance(value, bool) or not isinstance(value, str | int | float):
-            raise InputError(f"{name} takes a text or a number, not {type(value).__name__}")
-        text = str(int(value)) if isinstance(value, float) and value.is_integer() else str(value)
+    texts = []
+    for one in value if isinstance(value, list | tuple) else [value]:
+        if isinstance(one, bool) or not isinstance(one, str | int | float):
+            raise InputError(f"{name} takes a text or a number, not {type(one).__name__}")
+        text = str(int(one)) if isinstance(one, float) and one.is_integer() else str(one)
         if "\0" in text or len(text) > MAX_CHARACTERS or text.encode(errors="ignore").decode() != text:
             raise InputError(
                 f"{name} cannot be typed: it has a NUL, half a character or over {MAX_CHARACTERS:,} of them"
             )
-        yield text
+        texts.append(text)
+    return texts
 
 
 def _option_words(name: str, param: click.Parameter, value: Any) -> list[str]:

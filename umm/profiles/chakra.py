@@ -9,7 +9,7 @@ Source: mlcommons/chakra, schema/protobuf/et_def.proto; astra-sim, astra-sim/wor
 
 import json
 from collections.abc import Iterable, Iterator
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 from umm.errors import InputError
 from umm.profiles.kernel import MULTIPLY, SEND, Kernel, Profile, kind_of
@@ -95,23 +95,10 @@ def _text(value: int | bytes) -> str:
     return value.decode("utf-8", "replace") if isinstance(value, bytes) else ""
 
 
-def _attribute(message: bytes) -> tuple[str, int | str]:
-    """Return name and value of an attribute: whole numbers, switches and texts; 0 of anything else."""
-    name, value = "", 0
-    for number, item in _fields(message):
-        if number == 1:
-            name = _text(item)
-        elif number == 29:
-            return name, _text(item)
-        elif isinstance(item, int):
-            # Numbers with a sign are stored as their difference from none: zigzag.
-            value = (item >> 1) ^ -(item & 1) if number in (15, 17) else item
-    return name, value
-
-
 def _node(message: bytes) -> Node:
     ident = kind = start = micros = 0
-    name, shapes, after, attributes = "", "", [], {}
+    name, shapes, after = "", "", []
+    attributes: dict[str, int | bool | str] = {}
     for number, value in _fields(message):
         if isinstance(value, int):
             ident, kind = (value if number == 1 else ident), (value if number == 3 else kind)
@@ -127,8 +114,16 @@ def _node(message: bytes) -> Node:
         elif number == 8:
             shapes = next((_text(x) for n, x in _fields(value) if n == 2), "")
         elif number == 10:
-            key, item = _attribute(value)
-            attributes[key] = item
+            key, content = "", cast("int | str", 0)
+            for n, item in _fields(value):
+                if n == 1:
+                    key = _text(item)
+                elif n == 29:
+                    content = _text(item)
+                elif isinstance(item, int):
+                    # Numbers with a sign are stored as their difference from none: zigzag.
+                    content = (item >> 1) ^ -(item & 1) if n in (15, 17) else item
+            attributes[key] = content
     nanos = attributes.get(NANOS)
     seconds = nanos / 1e9 if isinstance(nanos, int) else micros / 1e6
     return Node(ident, name, kind, start / 1e6, seconds, tuple(after), attributes, shapes)

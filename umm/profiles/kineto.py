@@ -41,8 +41,15 @@ def profile_of(content: Any) -> Profile:
     """
     events = content["traceEvents"] if isinstance(content, Mapping) else content
     complete = [x for x in events if isinstance(x, Mapping) and x.get("ph") == "X"]
-    operators = _operators(complete) | _launching(complete)
-    rows = [(_lane(x), x) for x in complete if str(x.get("cat", "")).lower() in KERNELS]
+    # The innermost operator of each external id, with the sizes of its operands.
+    operators: dict[str, tuple[str, Any]] = {}
+    for event in complete:
+        args = _args(event)
+        if ID in args and _category(event) in ("cpu_op", "operator", "user_annotation"):
+            sizes = args.get("Input Dims", args.get("Input dims"))
+            operators[str(args[ID])] = str(event.get("name", "")), sizes
+    operators |= _launching(complete)
+    rows = [(_lane(x), x) for x in complete if _category(x) in KERNELS]
     if not rows:
         raise InputError(
             "no kernels are in the profile; record it with activities=[ProfilerActivity.CPU, "
@@ -70,6 +77,10 @@ def _number(event: Mapping[str, Any], name: str, default: float = 0.0) -> float:
     return float(value)
 
 
+def _category(event: Mapping[str, Any]) -> str:
+    return str(event.get("cat", "")).lower()
+
+
 def _args(event: Mapping[str, Any]) -> Mapping[str, Any]:
     args = event.get("args")
     return args if isinstance(args, Mapping) else {}
@@ -80,26 +91,13 @@ def _lane(event: Mapping[str, Any]) -> tuple[str, str]:
     return str(args.get("device", event.get("pid", ""))), str(args.get("stream", event.get("tid", "")))
 
 
-def _operators(events: Iterable[Mapping[str, Any]]) -> dict[str, tuple[str, Any]]:
-    """Return the innermost operator of each external id, with the sizes of its operands."""
-    known: dict[str, tuple[str, Any]] = {}
-    for event in events:
-        args = _args(event)
-        if ID in args and str(event.get("cat", "")).lower() in ("cpu_op", "operator", "user_annotation"):
-            known[str(args[ID])] = (
-                str(event.get("name", "")),
-                args.get("Input Dims", args.get("Input dims")),
-            )
-    return known
-
-
 def _launching(events: Sequence[Mapping[str, Any]]) -> dict[str, tuple[str, Any]]:
     """Return the innermost operator of each launch whose external id is its correlation."""
     # Operators of a thread nest, so that the last one begun before a launch and not yet ended is the
     # innermost.
     threads: dict[tuple[str, str], list[tuple[float, bool, Mapping[str, Any]]]] = {}
     for event in events:
-        category, args = str(event.get("cat", "")).lower(), _args(event)
+        category, args = _category(event), _args(event)
         launch = category in ("cuda_runtime", "cuda_driver") and "correlation" in args
         if (launch and args.get(ID) == args["correlation"]) or category == "cpu_op":
             thread = str(event.get("pid")), str(event.get("tid"))
@@ -126,7 +124,7 @@ def _marks(events: Iterable[Mapping[str, Any]]) -> tuple[tuple[float, float], ..
         name = str(event.get("name", ""))
         if name.startswith("ProfilerStep#"):
             start = _number(event, "ts") / 1e6
-            if name not in marks or str(event.get("cat", "")).lower() == "gpu_user_annotation":
+            if name not in marks or _category(event) == "gpu_user_annotation":
                 marks[name] = (start, start + _number(event, "dur") / 1e6)
     return tuple(sorted(marks.values()))
 

@@ -227,18 +227,14 @@ def work_of(schedule: Schedule, actions: Ints) -> Work | None:
     launch = np.minimum(start, seconds - np.maximum(memory, at_peak))
     body = seconds - launch
     # Attention waits for its cache where its arithmetic at the peak takes less time than its bytes.
-    computes = memory < body * min(0.5, _unsaid_share(schedule, peak))
+    # Its flop, and those of scans, the program alone knows: the share of the seconds of maps that they take.
+    of_maps = float(schedule.seconds[schedule.kind == MAP].sum())
+    unsaid = max(sum(schedule.program.flop_of_types.values()) - float(schedule.flop.sum()), 0.0)
+    share = unsaid / (peak * of_maps) if peak and of_maps else 1.0
+    computes = memory < body * min(0.5, share)
     memory = np.where(gemm | computes | (memory >= body / 2), memory, body)
     rate = np.where(gemm, np.minimum(at_peak / best, body), np.where(computes, body, 0.0))
     return Work(launch, at_peak, rate, memory, memory > rate, nbytes, (1.0 - worked) * body)
-
-
-def _unsaid_share(schedule: Schedule, peak: float) -> float:
-    """Return the share of the seconds of maps that flop take at the peak which the program alone knows."""
-    # They are those of fused attention and scans.
-    seconds = float(schedule.seconds[schedule.kind == MAP].sum())
-    unsaid = sum(schedule.program.flop_of_types.values()) - float(schedule.flop.sum())
-    return max(unsaid, 0.0) / (peak * seconds) if peak and seconds else 1.0
 
 
 def _peak(schedule: Schedule) -> float:
@@ -258,7 +254,8 @@ def below_peak(spans: Spans) -> dict[str, float]:
     actions = np.flatnonzero(_are_kernels(schedule.kind))
     work = work_of(schedule, actions)
     if work is None:
-        return _sorted(shares | {"compute slower than peak": slower})
+        of_total = {"compute slower than peak": slower}
+        return dict(sorted((shares | of_total).items(), key=lambda x: -x[1]))
     parts = work.parts(schedule.seconds[actions])
     computed = sum(schedule.program.flop_of_types.values())
     unsaid = computed - float(schedule.flop[actions].sum())
@@ -276,11 +273,7 @@ def below_peak(spans: Spans) -> dict[str, float]:
         of_total[SLOWED] = slower - known
     elif known > 0:  # several at once on a device
         of_total = {what: share * slower / known for what, share in of_total.items()}
-    return _sorted(shares | of_total)
-
-
-def _sorted(shares: dict[str, float]) -> dict[str, float]:
-    return dict(sorted(shares.items(), key=lambda x: -x[1]))
+    return dict(sorted((shares | of_total).items(), key=lambda x: -x[1]))
 
 
 def lost_in_words(spans: Spans, least: float = 0.01) -> str:
@@ -302,7 +295,9 @@ def verdict(spans: Spans) -> str:
         )
     bound = bottleneck(spans)
     rate = f" ({bound.intensity:.3g} flop/byte)" if bound.intensity else ""
-    binds = f"{bound.kind}{rate}{_over_links(bound)}, {percent(bound.share)} of the critical path; "
+    others = f" and {counted(bound.links - 1, 'other link')}" if bound.links > 1 else ""
+    link = f" on {kind_of_link(bound.link, bound.links)} ({bound.link}{others})" if bound.link else ""
+    binds = f"{bound.kind}{rate}{link}, {percent(bound.share)} of the critical path; "
     computing = parts.mean["compute"] / spans.makespan_s if spans.makespan_s > 0 else 0.0
     if bound.kind in KINDS and computing >= BUSY:
         slowed = below_peak(spans).get(SLOWED, 0.0) if spans.schedule.peak else 0.0
@@ -317,14 +312,6 @@ def verdict(spans: Spans) -> str:
     return f"Bound by {binds}" + (
         "nothing is communicated." if quiet else f"{percent(overlapped)} overlapped."
     )
-
-
-def _over_links(bound: Bottleneck) -> str:
-    """Return the kind of link a transfer spends most time on, its name, and how many others there are."""
-    if not bound.link:
-        return ""
-    others = f" and {counted(bound.links - 1, 'other link')}" if bound.links > 1 else ""
-    return f" on {kind_of_link(bound.link, bound.links)} ({bound.link}{others})"
 
 
 def percent(share: float) -> str:

@@ -60,13 +60,8 @@ def breakdown(spans: Spans) -> Breakdown:
 
     A transfer belongs to the rank that issues it: a get to the reader, an accumulate to the writer.
     """
-    parts = _kept.get(spans)
-    if parts is None:
-        parts = _kept[spans] = _breakdown(spans)
-    return parts
-
-
-def _breakdown(spans: Spans) -> Breakdown:
+    if spans in _kept:
+        return _kept[spans]
     schedule = spans.schedule
     kind = schedule.kind
     of_class = np.full(len(schedule), -1, dtype=np.int64)
@@ -86,7 +81,7 @@ def _breakdown(spans: Spans) -> Breakdown:
     gemm = (_CODES & _GEMM_RUNS) > 0
     reducing = ~gemm & ((_CODES & _REDUCE_FLIES) > 0)
     flying = (_CODES & (_REDUCE_FLIES | _OTHER_FLIES)) > 0
-    return Breakdown(
+    parts = _kept[spans] = Breakdown(
         compute=seconds[:, gemm].sum(axis=1),
         reduce=seconds[:, reducing].sum(axis=1),
         exposed_communication=seconds[:, ~gemm & ~reducing & flying].sum(axis=1),
@@ -94,3 +89,4 @@ def _breakdown(spans: Spans) -> Breakdown:
         in_flight=seconds[:, flying].sum(axis=1),
         hidden=seconds[:, flying & gemm].sum(axis=1),
     )
+    return parts

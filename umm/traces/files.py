@@ -50,7 +50,12 @@ def load_trace(path: str | Path) -> Trace:
     path = Path(path)
     text = "" if path.suffix == ".npz" else read_text(path)
     try:
-        data = _arrays(path) if path.suffix == ".npz" else _json(text)
+        data: Any = Archive(path) if path.suffix == ".npz" else parse_json(text, "trace")
+        schema = data.get("trace_schema") if isinstance(data, Mapping) else None
+        if isinstance(schema, np.ndarray) and not schema.shape:
+            schema = schema.item()
+        if type(schema) is not int or schema != SCHEMA:
+            raise InputError(f"not a trace of schema {SCHEMA}: trace_schema is {shown(schema)}")
         schedule = from_arrays(data) if path.suffix == ".npz" else from_dict(data["schedule"], Schedule)
         return _trace(schedule, data)
     except OSError as error:
@@ -59,23 +64,6 @@ def load_trace(path: str | Path) -> Trace:
         raise InputError(f"{path}: the trace lacks {error.args[0]!r}") from None
     except InputError as error:
         raise InputError(f"{path}: {error}") from None
-
-
-def _json(text: str) -> dict[str, Any]:
-    data = parse_json(text, "trace")
-    schema = data.get("trace_schema") if isinstance(data, dict) else None
-    if schema != SCHEMA or type(schema) is not int:
-        raise InputError(f"not a trace of schema {SCHEMA}: trace_schema is {shown(schema)}")
-    assert isinstance(data, dict)
-    return data
-
-
-def _arrays(path: Path) -> Archive:
-    data = Archive(path)
-    schema = data.get("trace_schema")
-    if schema is None or schema.shape or schema.tolist() != SCHEMA:
-        raise InputError(f"not a trace of schema {SCHEMA}: trace_schema is {shown(schema)}")
-    return data
 
 
 def _trace(schedule: Schedule, data: Mapping[str, Any]) -> Trace:

@@ -139,7 +139,13 @@ def _write_slices(builder: Any, spans: Spans) -> None:
     schedule = spans.schedule
     start = np.rint(spans.start * 1e9).astype(np.int64).tolist()
     end = np.rint(spans.end * 1e9).astype(np.int64).tolist()
-    arrows_out, arrows_in = _arrows(spans)
+    # The ids of the arrows that leave each action and of those that arrive.
+    then = group_of_row(schedule.after_offsets)
+    other = np.flatnonzero(schedule.lane[schedule.after] != schedule.lane[then])
+    arrows_out, arrows_in = dict[int, list[int]](), dict[int, list[int]]()
+    for arrow, wait in enumerate(other.tolist(), start=1):
+        arrows_out.setdefault(int(schedule.after[wait]), []).append(arrow)
+        arrows_in.setdefault(int(then[wait]), []).append(arrow)
     columns = ("kind", "op", "peer", "nbytes", "flop", *tile_columns(schedule))
     frame = action_frame(spans)
     touched = touched_words(schedule, np.arange(len(schedule)))
@@ -175,16 +181,3 @@ def _write_slices(builder: Any, spans: Spans) -> None:
         builder.write_packet(opening)
         if lanes[action] >= 0:
             builder.write_packet(packet(action, end[action], TrackEvent.TYPE_SLICE_END))
-
-
-def _arrows(spans: Spans) -> tuple[dict[int, list[int]], dict[int, list[int]]]:
-    """Return for each action the ids of the arrows that leave it and of those that arrive."""
-    schedule = spans.schedule
-    then = group_of_row(schedule.after_offsets)
-    other = np.flatnonzero(schedule.lane[schedule.after] != schedule.lane[then])
-    leaving: dict[int, list[int]] = {}
-    arriving: dict[int, list[int]] = {}
-    for arrow, wait in enumerate(other.tolist(), start=1):
-        leaving.setdefault(int(schedule.after[wait]), []).append(arrow)
-        arriving.setdefault(int(then[wait]), []).append(arrow)
-    return leaving, arriving
