@@ -35,7 +35,14 @@ def write_part(folder: str | Path, rank: int, sections: Iterable[Sequence[Array]
         sections: For each matrix the rank's tiles, in row-major order of the tile grid; none if the rank is
             not of the replica that is saved.
     """
-    folder = _made(folder)
+    check_folder(folder)
+    folder = Path(folder)
+    try:
+        if not folder.is_dir():
+            os.makedirs(folder, exist_ok=True)
+            synced(folder.parent)
+    except OSError as error:
+        raise InputError(f"cannot make the folder {folder}: {error.strerror}") from None
     parts = [[np.ascontiguousarray(tile) for tile in tiles] for tiles in sections]
     checksums = [checksum(tiles) for tiles in parts]
     with whole_file(folder / part_name(rank, checksums), durable=True) as partial, partial.open("wb") as file:
@@ -103,9 +110,13 @@ def save(folder: str | Path, arrays: Mapping[str, ArrayLike], tensors: Iterable[
     matrices = [Saved(x.name, x.layout, x.dtype) for x in chosen]
     contents = [_whole(np.asarray(arrays[x.name]), x) for x in matrices]
     for rank in range(chosen[0].layout.ranks):
-        write_part(
-            folder, rank, [_tiles(x, array, rank) for x, array in zip(matrices, contents, strict=True)]
-        )
+        sections = []
+        for matrix, array in zip(matrices, contents, strict=True):
+            layout = matrix.layout
+            mine = layout.tiles_of(rank) if layout.replica(rank) == matrix.replica else []
+            bounds = map(layout.tile_bounds, mine)
+            sections.append([array[rows.slice, cols.slice] for rows, cols in bounds])
+        write_part(folder, rank, sections)
     commit(folder, matrices)
 
 
@@ -135,14 +146,6 @@ def _whole(array: Array, matrix: Saved) -> Array:
     return array.astype(STORED[matrix.dtype], copy=False)
 
 
-def _tiles(matrix: Saved, array: Array, rank: int) -> list[Array]:
-    layout = matrix.layout
-    if layout.replica(rank) != matrix.replica:
-        return []
-    bounds = [layout.tile_bounds(tile) for tile in layout.tiles_of(rank)]
-    return [array[rows.slice, cols.slice] for rows, cols in bounds]
-
-
 def check_folder(folder: str | Path) -> None:
     """Refuse a folder that can be neither used nor made, before the work whose results it is to hold.
 
@@ -159,19 +162,6 @@ def check_folder(folder: str | Path) -> None:
         number = error.errno or errno.EIO
     if number:
         raise InputError(f"cannot make the folder {folder}: {os.strerror(number)}")
-
-
-def _made(folder: str | Path) -> Path:
-    """Return a folder that is there now; InputError if it cannot be made."""
-    check_folder(folder)
-    folder = Path(folder)
-    try:
-        if not folder.is_dir():
-            os.makedirs(folder, exist_ok=True)
-            synced(folder.parent)
-    except OSError as error:
-        raise InputError(f"cannot make the folder {folder}: {error.strerror}") from None
-    return folder
 
 
 def _note(rank: int) -> str:

@@ -34,11 +34,6 @@ def blas_libraries() -> list[dict[str, Any]]:
     ]
 
 
-def cpu_model() -> str:
-    """Return the CPU's model name, empty where the system does not give it."""
-    return _cpu_entry("model name")
-
-
 def kernel_warning(library: str, kernel: str, flags: str | None = None) -> str | None:
     """Return a warning if the CPU has AVX-512 and OpenBLAS's kernel does not use it, down to half the rate.
 
@@ -49,7 +44,7 @@ def kernel_warning(library: str, kernel: str, flags: str | None = None) -> str |
     "this CPU has AVX-512, but OpenBLAS's kernel Has"
     >>> kernel_warning("openblas", "SkylakeX", flags="avx2 avx512f")
     """
-    able = "avx512f" in (_cpu_entry("flags") if flags is None else flags).split()
+    able = "avx512f" in (cpu_entry("flags") if flags is None else flags).split()
     if library != "openblas" or not able or kernel.lower() in _WITH_AVX512:
         return None
     return (
@@ -58,7 +53,8 @@ def kernel_warning(library: str, kernel: str, flags: str | None = None) -> str |
     )
 
 
-def _cpu_entry(name: str) -> str:
+def cpu_entry(name: str) -> str:
+    """Return what Linux says of the CPU under a name, such as ``model name``; empty where it does not."""
     try:
         lines = _CPU_INFO.read_text(encoding="utf-8", errors="replace").splitlines()
     except OSError:

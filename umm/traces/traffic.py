@@ -73,12 +73,6 @@ def time_by_classes(
     return seconds.astype(np.float64).reshape(groups, 2**classes)
 
 
-def busy_time(start: Floats, end: Floats, group: Ints, groups: int, horizon: float) -> Floats:
-    """Return for each group the seconds during which at least one of its spans is in flight."""
-    one_class = np.zeros(len(start), dtype=np.int64)
-    return time_by_classes(start, end, group, one_class, groups, 1, horizon)[:, 1]
-
-
 def bytes_by_kind(schedule: Schedule) -> dict[str, int]:
     """Return the payload bytes that travel between ranks, for get, put, accumulate, reduce and broadcast."""
     # What a rank copies or adds within itself is not among them.
@@ -136,14 +130,8 @@ def link_frame(spans: Spans) -> "pd.DataFrame":
 
     links = spans.schedule.links
     action, link = crossings(spans.schedule)
-    frame = pd.DataFrame(
-        {
-            "link": links.names,
-            "nbytes": link_bytes(spans.schedule),
-            "busy_s": busy_time(
-                spans.start[action], spans.end[action], link, len(links.names), spans.makespan_s
-            ),
-            "utilisation": link_utilisation(spans),
-        }
-    )
+    ends, one_class = (spans.start[action], spans.end[action]), np.zeros(len(action), dtype=np.int64)
+    busy = time_by_classes(*ends, link, one_class, len(links.names), 1, spans.makespan_s)[:, 1]
+    columns = {"link": links.names, "nbytes": link_bytes(spans.schedule), "busy_s": busy}
+    frame = pd.DataFrame(columns | {"utilisation": link_utilisation(spans)})
     return frame.sort_values("utilisation", ascending=False, kind="stable")

@@ -197,4 +197,4 @@ def _today() -> str:
 
 
 def _cpu() -> str:
-    return hardware.cpu_model() or platform.machine()
+    return hardware.cpu_entry("model name") or platform.machine()
