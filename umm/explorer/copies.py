@@ -70,8 +70,13 @@ def as_python(state: State, ranks: int, stationary: Stationary | None = None) ->
 
 def as_toml(state: State) -> str:
     """Return the file that ``umm simulate --config`` takes."""
-    values = _flags(state) | _way(state)
-    return "".join(f"{name.replace('_', '-')} = {_toml(value)}\n" for name, value in values.items())
+    lines = []
+    for name, value in (_flags(state) | _way(state)).items():
+        text = str(value).lower() if isinstance(value, bool) else as_text(value)
+        # Texts that are whole numbers stay as typed.
+        plain = not isinstance(value, str) or re.fullmatch(r"0|[1-9][0-9]{0,17}", value)
+        lines.append(f"{name.replace('_', '-')} = {text if plain else toml_value(value)}\n")
+    return "".join(lines)
 
 
 def _flags(state: State) -> dict[str, Any]:
@@ -126,12 +131,3 @@ def _chosen(state: State, every: bool = False) -> dict[str, str]:
     """Return the choices that are not as usual, or every one, as they are typed."""
     values = ((x, getattr(state.options, x.name)) for x in known())
     return {x.name: x.typed(value) for x, value in values if every or value != x.default}
-
-
-def _toml(value: Any) -> str:
-    """Return a value of TOML; texts that are whole numbers stay as typed."""
-    if isinstance(value, bool):
-        return str(value).lower()
-    if isinstance(value, int | float) or re.fullmatch(r"0|[1-9][0-9]{0,17}", value):
-        return as_text(value)
-    return toml_value(value)

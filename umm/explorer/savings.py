@@ -57,9 +57,7 @@ class Growing(Question):
     @property
     def words(self) -> str:
         """How far it is."""
-        if self.failed:
-            return self.failed
-        return f"As m grows: {len(self.found)} of {len(TIMES)} values of m are proven."
+        return self.failed or f"As m grows: {len(self.found)} of {len(TIMES)} values of m are proven."
 
     @property
     def stage(self) -> str:

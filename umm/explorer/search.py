@@ -353,7 +353,13 @@ def look_at_chain(send: Send, space: Space, machine: Machine, limit: int) -> Non
         names = ("top", "named", "left_out", "moved", "proven")
         more = {name: getattr(result, name) for name in names}
         more["proof"] = f"{sure} of {result.priced:,} assignments, {result.simulated:,} of them simulated."
-        send(_numbered(result) | more | {"front": _simulated_front(result), "stage": "top"})
+        # The simulated points that no other of them beats in time and memory, by ascending memory.
+        front: list[Choice] = []
+        fits = (x for x in result.pricer.choices.values() if x.memory_bytes <= limit)
+        for choice in sorted(fits, key=lambda x: (x.makespan_s, x.memory_bytes)):
+            if not front or choice.memory_bytes < front[-1].memory_bytes:
+                front.append(choice)
+        send(_numbered(result) | more | {"front": front[::-1], "stage": "top"})
         ranged = result.ranged
         send({"ranges": [result.sure.range(choice) for choice in ranged], "stage": "front",
               "ties": ties(result.sure, ranged) if len(ranged) > 1 else ""})  # fmt: skip
@@ -377,16 +383,6 @@ def _numbered(result: Found) -> dict[str, Any]:
     bounds = {"seconds": pricer.tables.all_busiest(), "memory": pricer.tables.all_memory()}
     numbers = np.array([number_at(points, place) for place in choices])
     return {"points": Listed(numbered), "numbers": numbers} | bounds | exact
-
-
-def _simulated_front(result: Found) -> list[Choice]:
-    """Return the simulated points that no other of them beats in time and memory, by ascending memory."""
-    kept: list[Choice] = []
-    fits = (x for x in result.pricer.choices.values() if x.memory_bytes <= result.limit)
-    for choice in sorted(fits, key=lambda x: (x.makespan_s, x.memory_bytes)):
-        if not kept or choice.memory_bytes < kept[-1].memory_bytes:
-            kept.append(choice)
-    return kept[::-1]
 
 
 class _Sending:

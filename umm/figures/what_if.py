@@ -14,8 +14,6 @@ from umm.space.scaling import Scaling
 from umm.units import time_unit
 
 if TYPE_CHECKING:
-    import plotly.graph_objects as go
-
     from umm.space.what_if.decision_map import DecisionMap
     from umm.space.what_if.sensitivity import Sensitivity
 
@@ -23,44 +21,40 @@ COLOURS = (style.BLUE, style.ORANGE, style.GREEN, style.SKY, style.VERMILLION, s
 PATTERNS = ("", "/", "\\", "x", "-", "|", "+", ".")
 
 
-def decision_figure(decisions: "DecisionMap") -> "go.Figure":
+@style.as_figure
+def decision_figure(decisions: "DecisionMap") -> style.Parts:
     """Return a column per m, cut where the best choice changes; choices differ in colour and pattern.
 
     The borders between columns' stretches are the crossovers. Nothing fits where a column is empty.
     """
-    import plotly.graph_objects as go
-
-    figure = go.Figure()
-    labels = list(dict.fromkeys(x.label for x in decisions.stretches))
-    for number, label in enumerate(labels):
+    data = []
+    for number, label in enumerate(dict.fromkeys(x.label for x in decisions.stretches)):
         mine = [x for x in decisions.stretches if x.label == label]
-        times = [f"{x.choice.makespan_s * 1e3:.4g} ms at {x.start:.3g}" for x in mine]
-        figure.add_bar(
-            name=label,
-            x=[str(x.m) for x in mine],
-            base=[x.start for x in mine],
-            y=[x.stop - x.start for x in mine],
-            marker={
-                "color": COLOURS[number % len(COLOURS)],
-                "line": {"color": "white", "width": 1},
-                "pattern": {"shape": PATTERNS[number // len(COLOURS) % len(PATTERNS)]},
+        pattern = PATTERNS[number // len(COLOURS) % len(PATTERNS)]
+        data.append({
+            "type": "bar", "name": label, "x": [str(x.m) for x in mine],
+            "base": [x.start for x in mine], "y": [x.stop - x.start for x in mine],
+            "marker": {
+                "color": COLOURS[number % len(COLOURS)], "line": {"color": "white", "width": 1},
+                "pattern": {"shape": pattern},
             },
-            customdata=[[x.start, x.stop, time] for x, time in zip(mine, times, strict=True)],
-            hovertemplate="m=%{x}<br>%{customdata[0]:.3g} to %{customdata[1]:.3g}<br>%{customdata[2]}",
-        )
-    title = f"Best layouts of A, B, C and stationary matrix on {decisions.machine}"
-    style.styled(figure, title, 480, barmode="overlay", bargap=0.04)
-    figure.update_xaxes(
-        title="m", type="category", categoryorder="array",
-        categoryarray=[str(m) for m in dict.fromkeys(x.m for x in decisions.stretches)],
-    )  # fmt: skip
+            "customdata": [
+                [x.start, x.stop, f"{x.choice.makespan_s * 1e3:.4g} ms at {x.start:.3g}"] for x in mine
+            ],
+            "hovertemplate": "m=%{x}<br>%{customdata[0]:.3g} to %{customdata[1]:.3g}<br>%{customdata[2]}",
+        })  # fmt: skip
+    every = [str(m) for m in dict.fromkeys(x.m for x in decisions.stretches)]
     title = f"{decisions.over} (1 is {decisions.unit})"
-    if decisions.over == "memory":
-        figure.update_yaxes(title=title)
-        return figure
     ends = min(x.start for x in decisions.stretches), max(x.stop for x in decisions.stretches)
-    figure.update_yaxes(title=title, type="log", tickvals=style.round_ticks(*ends))
-    return figure
+    return style.drawing(
+        data,
+        f"Best layouts of A, B, C and stationary matrix on {decisions.machine}",
+        480,
+        barmode="overlay",
+        bargap=0.04,
+        xaxis=style.axis("m", type="category", categoryorder="array", categoryarray=every),
+        yaxis=style.axis(title) if decisions.over == "memory" else style.log_axis(title, *ends),
+    )
 
 
 def _ticked(title: str, values: Sequence[float]) -> dict[str, Any]:
@@ -106,30 +100,26 @@ def turned(
     )
 
 
-def sensitivity_figure(answer: "Sensitivity") -> "go.Figure":
+@style.as_figure
+def sensitivity_figure(answer: "Sensitivity") -> style.Parts:
     """Return two bars for each machine number: the time with half of it and with twice of it."""
-    import plotly.graph_objects as go
-
     now = answer.choice.makespan_s
     moves = answer.moves[::-1]  # plotly draws the first at the bottom
-    labels = [f"{move.what}<br>{move.now}" for move in moves]
-    figure = go.Figure()
-    for name, colour, pattern, seconds in (
-        ("half", style.ORANGE, "/", [move.half_s for move in moves]),
-        ("twice as much, or all of it", style.BLUE, "", [move.most_s for move in moves]),
-    ):
-        figure.add_bar(
-            name=name,
-            y=labels,
-            x=[100 * (x / now - 1) for x in seconds],
-            orientation="h",
-            marker={"color": colour, "pattern": {"shape": pattern}},
-            hovertemplate="%{y}: %{x:+.1f} %<extra>" + name + "</extra>",
+    data = [
+        {
+            "type": "bar", "name": name, "y": [f"{move.what}<br>{move.now}" for move in moves],
+            "x": [100 * (x / now - 1) for x in seconds], "orientation": "h",
+            "marker": {"color": colour, "pattern": {"shape": pattern}},
+            "hovertemplate": "%{y}: %{x:+.1f} %<extra>" + name + "</extra>",
+        }
+        for name, colour, pattern, seconds in (
+            ("half", style.ORANGE, "/", [move.half_s for move in moves]),
+            ("twice as much, or all of it", style.BLUE, "", [move.most_s for move in moves]),
         )
-    height = 160 + 44 * len(moves)
-    style.styled(figure, "How much each number of the machine moves the time", height, barmode="group")
-    figure.update_xaxes(title="change of the makespan (%)", zeroline=True)
-    return figure
+    ]  # fmt: skip
+    title, height = "How much each number of the machine moves the time", 160 + 44 * len(moves)
+    change = style.axis("change of the makespan (%)", zeroline=True)
+    return style.drawing(data, title, height, barmode="group", xaxis=change)
 
 
 def write_sensitivity(answer: "Sensitivity", machine: str, path: str | Path) -> None:

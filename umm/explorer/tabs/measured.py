@@ -10,7 +10,6 @@ from umm.errors import InputError
 from umm.executor import executor
 from umm.explorer.view import Shown, Tab, View
 from umm.figures.predicted_measured import agreement, makespans
-from umm.traces.trace import Trace
 
 PREDICTED = ("sim", "bound")
 ASKED = ["chain", "m", "n", "k", "dtype", "ranks", "layouts", "stationary"]
@@ -26,19 +25,15 @@ def show(view: View) -> Shown:
     words, table = EMPTY, None
     try:
         if view.measured is not None:
-            figure, words, table = _of_trace(view, view.measured)
+            comparison = compare(executor("sim").run(view.measured.schedule), view.measured)
+            figure, words = view.drawn(agreement, comparison), str(comparison)
+            table = view.table(lambda: comparison.phases().reset_index())
         elif view.rows is not None:
             figure, words, table = _of_store(view, view.rows)
     except InputError as error:
         words = str(error)
     parts = {"measured-words.children": words, "measured-data.children": table}
     return {"agreement.figure": figure or {}} | parts
-
-
-def _of_trace(view: View, measured: Trace) -> Any:
-    comparison = compare(executor("sim").run(measured.schedule), measured)
-    table = view.table(lambda: comparison.phases().reset_index())
-    return view.drawn(agreement, comparison), str(comparison), table
 
 
 def _of_store(view: View, rows: pd.DataFrame) -> Any:
