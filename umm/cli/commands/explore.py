@@ -52,8 +52,14 @@ def explore(asked: Explore) -> None:
 
     get_ready()  # while this process imports too
     from umm.explorer.app import is_loopback, serving
+    from umm.explorer.point import MOST_CHAIN, chain_from
+    from umm.files import read_text
 
-    host, texts, query = asked.host, _chain_text(asked.chain), _query(asked)
+    host, query, texts = asked.host, _query(asked), dict[str, str]()
+    if asked.chain is not None and is_file(asked.chain):
+        name = Path(asked.chain).name
+        texts[name] = read_text(asked.chain, MOST_CHAIN)
+        chain_from(texts[name], name)
     server = serving(host, asked.port, asked.file, PRESETS, texts, query)
     address = f"http://{host if ':' not in host else f'[{host}]'}:{server.server_port}/{query}"
     click.echo(address)
@@ -79,46 +85,24 @@ def _query(asked: Explore) -> str:
         state = changed(state, "machine", asked.machine)
     if asked.chain is None:
         asked.outline()  # refuses what is of a chain
-        of_chain = {
-            *SIZES,
-            "chain",
-            "backward",
-            "dropout",
-            "decode",
-            "layouts",
-            "choices",
-            "optimizer",
-            "layers",
-        }
+        others = ("backward", "dropout", "decode", "layouts", "choices", "optimizer", "layers")
+        of_chain = {*SIZES, "chain", *others}
         stated = _stated(asked, every - of_chain, "umm simulate takes it")
     else:
         state = changed(state, "chain", Path(asked.chain).name)
-        others = {*"mnk", *OPERANDS, "preset", "algorithm", *(x.name for x in known())}
-        stated = _stated(asked, every - others, "it does not apply to chains")
+        of_multiply = {*"mnk", *OPERANDS, "preset", "algorithm", *(x.name for x in known())}
+        stated = _stated(asked, every - of_multiply, "it does not apply to chains")
     for name in sorted(stated, key=lambda x: x != "model"):  # other sizes stand before those of a model
         if name not in ("preset", "chain") and (name, values[name]) != ("layouts", BEST):
             state = changed(state, name, as_text(values[name]))  # a preset has set m, n and k
     machine_of(state.machine, {})  # refuses one that the page would not find
     if state.chain:
         usual = {name: size for name, size in state.sizes.items() if values[name] is None}
-        outline = replace(
-            asked, sizes={**asked.sizes, **usual}
-        ).outline()  # refuses what other commands refuse
+        # Refuses what other commands refuse.
+        outline = replace(asked, sizes={**asked.sizes, **usual}).outline()
         assert outline
         outline.layouts_of(state.layouts or None, state.ranks or asked.hardware.default_ranks)
     return (state if asked.file is None else changed(state, "tab", "measured")).query
-
-
-def _chain_text(name: str | None) -> dict[str, str]:
-    """Return the text of a chain's file by its name on the page; nothing of a preset."""
-    from umm.explorer.point import MOST_CHAIN, chain_from
-    from umm.files import read_text
-
-    if name is None or not is_file(name):
-        return {}
-    text = read_text(name, MOST_CHAIN)
-    chain_from(text, Path(name).name)
-    return {Path(name).name: text}
 
 
 def _stated(asked: Explore, parts: Iterable[str], why: str) -> list[str]:

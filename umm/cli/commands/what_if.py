@@ -1,7 +1,7 @@
 """The sensitivity command: each machine number's effect on the time, and where the choice flips."""
 
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from umm.cli.flags.chain import ChainSearched
 from umm.cli.flags.declared import command, flag
@@ -9,6 +9,10 @@ from umm.cli.flags.framework import OfFramework
 from umm.cli.flags.options import READ, Answering, Budgeted, Limited, Paged
 from umm.cli.flags.schedule import SCHEDULE, SearchedAxes
 from umm.cli.flags.values import Finite, dimension_list, seconds
+
+if TYPE_CHECKING:
+    from umm.program import Outline
+    from umm.space import Space
 
 MEMORY = "memory"
 
@@ -41,6 +45,15 @@ class WhatIf(OfFramework, SearchedAxes, ChainSearched, Budgeted, Paged, Limited,
         help="How much better another choice must be to be reported.",
     )  # fmt: skip
 
+    def space_of(self, outline: "Outline | None", rows: list[int], ranks: int) -> "Space":
+        """Return the space of a chain, or of a multiply of the first of several numbers of rows."""
+        from umm.space import Space
+
+        if outline is not None:
+            return self.chain_space(outline, ranks)
+        sizes = self.dimensions | {"m": rows[0]}
+        return Space(**sizes, **self.types, ranks=ranks, **self.axes_asked)
+
 
 @command(WhatIf, name="what-if", machine="h100-8")
 def what_if(asked: WhatIf) -> None:
@@ -60,7 +73,6 @@ def what_if(asked: WhatIf) -> None:
         return
     from umm.cli.printed.what_if_page import print_map, print_sensitivity, sensitivity_record
     from umm.errors import InputError
-    from umm.space import Space
     from umm.space.what_if.decision_map import DecisionMap, map_over_memory, map_over_number
     from umm.space.what_if.sensitivity import Sensitivity, sensitivity
 
@@ -72,8 +84,7 @@ def what_if(asked: WhatIf) -> None:
             raise InputError(f"{', '.join(typed)} does not apply to chains; leave it out")
     else:
         asked.refuse_layers()
-    sizes = asked.dimensions if outline is None else {"m": [0]}
-    rows = sizes.pop("m")
+    rows = asked.dimensions["m"] if outline is None else [0]
     if over is None and len(rows) > 1:
         raise InputError(
             "several sizes need --map memory or --map fabric*bandwidth; umm search takes them too"
@@ -82,10 +93,7 @@ def what_if(asked: WhatIf) -> None:
     with asked.output.ending(kind) as answer, asked.output.reporting() as report:
         machine = asked.hardware
         ranks = machine.default_ranks if asked.ranks is None else asked.ranks
-        if outline is not None:
-            space = asked.chain_space(outline, ranks)
-        else:
-            space = Space(m=rows[0], **sizes, **asked.types, ranks=ranks, **asked.axes_asked)
+        space = asked.space_of(outline, rows, ranks)
         budget: dict[str, Any] = {"memory": asked.budget, "reach": reach, "progress": report}
         if over is None:
             answer.append(sensitivity(space, machine, margin=asked.margin, **budget))
@@ -122,7 +130,6 @@ def explain_measured(asked: WhatIf) -> None:
     """
     from umm.cli.printed.profile_page import explanations_record, print_explanations
     from umm.errors import InputError
-    from umm.space import Space
     from umm.space.vary import seconds_of
     from umm.space.what_if.measured import explanations, turns_of_machine, turns_of_step
     from umm.space.what_if.sensitivity import Question
@@ -141,13 +148,10 @@ def explain_measured(asked: WhatIf) -> None:
         outline = asked.outline()
         machine = asked.hardware
         ranks = machine.default_ranks if asked.ranks is None else asked.ranks
-        if outline is not None:
-            space = asked.chain_space(outline, ranks)
-        else:
-            sizes = asked.dimensions
-            if len(rows := sizes.pop("m")) > 1:
-                raise InputError("one time is of one size; give one -m")
-            space = Space(m=rows[0], **sizes, **asked.types, ranks=ranks, **asked.axes_asked)
+        rows = asked.dimensions["m"] if outline is None else [0]
+        if len(rows) > 1:
+            raise InputError("one time is of one size; give one -m")
+        space = asked.space_of(outline, rows, ranks)
         question = Question.asked(space, machine, asked.budget)
         choice = question.best(machine)
         answer = seconds_of(choice.schedule, question.makespan)

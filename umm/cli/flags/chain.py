@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Self
 
 import click
 
-from umm.cli.flags.declared import Asked, Flag, flag, flags, names_of
+from umm.cli.flags.declared import Flag, flag, flags, names_of
 from umm.cli.flags.options import OfProblem, OfSizes
 from umm.cli.flags.values import Finite, OptimizerState, Several, dimension, dimension_list
 from umm.errors import InputError
@@ -408,8 +408,8 @@ class LaidOutLayers(Layered, LaidOut, heading="Chain"):
         return [x._replace(layouts=best_layouts(x.outline, self.hardware, ranks)) for x in ends]
 
 
-class ChainChoices(Asked, heading="Chain"):
-    """Layouts that a search over a chain chooses from, and its costs."""
+class ChainSearched(OfChain, heading="Chain"):
+    """The layouts that a search over a chain chooses from, for many layers."""
 
     choices: str | None = flag(
         metavar="LIST",
@@ -421,11 +421,6 @@ class ChainChoices(Asked, heading="Chain"):
         help="Optimizer state for each element of a chain's weights, stored beside them; adam is 12, two "
         "moments and a copy of the weight in float32.",
     )  # fmt: skip
-
-
-class ChainSearched(ChainChoices, OfChain, heading="Chain"):
-    """The layouts that a search over a chain chooses from, for many layers."""
-
     layers: int | None = flag(
         callback=dimension, metavar="COUNT", usual=True,
         help="Count the memory of this many layers, and the time of one in the middle; all of a --model's if "

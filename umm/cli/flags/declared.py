@@ -179,8 +179,13 @@ class Command(click.Command):
         for param in params:
             heading, usual = self.groups.get(param.name or "", ("Output", True))
             row = param.get_help_record(ctx)
-            if row is not None and (usual or not briefly):
-                rows.setdefault(heading, []).append(_brief(*row) if briefly else row)
+            if row is None or not (usual or not briefly):
+                continue
+            if briefly:  # a line; of many values in place of a name the first
+                first, bar, _ = row[0].partition("|")
+                short = f"{first}|…{']' * first.count('[')}"
+                row = short if bar and len(row[0]) > MOST_TYPED else row[0], in_a_line(row[1])
+            rows.setdefault(heading, []).append(row)
         for heading in sorted(rows, key=HEADINGS.index):
             with formatter.section(heading):
                 formatter.write_dl(rows[heading], col_max=26 if briefly else 30)
@@ -202,13 +207,6 @@ def in_a_line(text: str) -> str:
         return text
     text = text[: ends[-1].start()]
     return f"{text}, …" if ends[-1][0] == "," and ":" in text else text
-
-
-def _brief(typed: str, text: str) -> tuple[str, str]:
-    """Return a row of help that is a line; of many values in place of a name the first."""
-    first, bar, _ = typed.partition("|")
-    short = f"{first}|…{']' * first.count('[')}"
-    return short if bar and len(typed) > MOST_TYPED else typed, in_a_line(text)
 
 
 ALL = "umm.help_all"  # where a context keeps that all flags are to be shown

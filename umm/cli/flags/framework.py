@@ -65,7 +65,13 @@ class OfFramework(OfChain, heading="Chain"):
             from umm.program.graph.einsum import einsum
             from umm.program.graph.gradients import with_gradients
 
-            written = einsum(self.einsum, _sizes(self.letters), self.dtype)
+            sizes: dict[str, int] = {}
+            for x in self.letters:
+                name, equals, size = x.partition("=")
+                if not equals or name in sizes:
+                    raise InputError(f"{x!r} is not the size of a letter, once each; write it like b=8")
+                sizes[name] = parse_dimension(size)
+            written = einsum(self.einsum, sizes, self.dtype)
             written = with_gradients(written) if self.backward else written
             return replace(self, chain="einsum", written=written)
         if self.typed(["dtype"]):
@@ -173,14 +179,3 @@ def load_traced(text: str) -> "Traced":
     from umm.torch.module import chain
 
     return chain(program, inputs, name=name)
-
-
-def _sizes(letters: tuple[str, ...]) -> dict[str, int]:
-    """Return the sizes of letters, given as ``b=8``."""
-    sizes: dict[str, int] = {}
-    for x in letters:
-        name, equals, size = x.partition("=")
-        if not equals or name in sizes:
-            raise InputError(f"{x!r} is not the size of a letter, once each; write it like b=8")
-        sizes[name] = parse_dimension(size)
-    return sizes

@@ -136,12 +136,22 @@ class Located(Asked, heading="Machine"):
         MachineError for a machine or a number that does not exist, or a value that cannot be.
         """
         from umm.machines import machine
+        from umm.machines.cluster import cards_in_words
 
         settings = self._settings()
         keys, lists = [key for key, _ in settings], [values for _, values in settings]
         machines = [machine(name, dict(zip(keys, values, strict=True))) for values in product(*lists)]
-        self._say_kernels(machines)
-        self._say_cards(machines)
+        engines = dict.fromkeys(x.engine for x in machines if x.engine is not None)
+        meta, words = self.ctx.meta, list[str]()
+        if engines and STANDS not in meta:  # whose kernels they are is said once; answers in JSON have it too
+            meta[STANDS] = [engine.model_dump() for engine in engines]
+            words = [engine.in_words for engine in engines]
+        if self.nodes is not None and CARDS not in meta and not self.output.as_json:
+            meta[CARDS] = True
+            cards = [cards_in_words(x.document, x.source_path.stem) for x in machines]
+            words += dict.fromkeys(filter(None, cards))
+        for text in words if not self.output.as_json else ():
+            self.output.note(text)
         return machines
 
     def _settings(self) -> list[tuple[str, list[str]]]:
@@ -157,27 +167,6 @@ class Located(Asked, heading="Machine"):
         if twice is not None:
             raise InputError(f"{twice} is set twice; keep one, or write a list: --set {twice}=x0.5,x1")
         return [(key, [part.strip() for part in value.split(",")]) for key, value in settings]
-
-    def _say_kernels(self, machines: "list[Machine]") -> None:
-        """Say once whose kernels machines have, where that was chosen; answers in JSON have it too."""
-        engines = dict.fromkeys(x.engine for x in machines if x.engine is not None)
-        if not engines or STANDS in self.ctx.meta:
-            return
-        self.ctx.meta[STANDS] = [engine.model_dump() for engine in engines]
-        if not self.output.as_json:
-            for engine in engines:
-                self.output.note(engine.in_words)
-
-    def _say_cards(self, machines: "list[Machine]") -> None:
-        """Note the cards between nodes, where --nodes asks for some, one time only."""
-        from umm.machines.cluster import cards_in_words
-
-        if self.nodes is None or CARDS in self.ctx.meta or self.output.as_json:
-            return
-        self.ctx.meta[CARDS] = True
-        cards = [cards_in_words(x.document, x.source_path.stem) for x in machines]
-        for words in dict.fromkeys(filter(None, cards)):
-            self.output.note(words)
 
 
 class Configured(Asked):
@@ -208,16 +197,12 @@ class Typed(Asked, heading="Problem"):
     )  # fmt: skip
 
 
-class Counted(Asked, heading="Machine"):
-    """A number of ranks."""
+class OnRanks(Located, heading="Machine"):
+    """A machine and a number of its ranks."""
 
     ranks: Any = flag(
         type=int, metavar="P", usual=True, help="Number of ranks; the machine's own number if not given.",
     )  # fmt: skip
-
-
-class OnRanks(Located, Counted, heading="Machine"):
-    """A machine and a number of its ranks."""
 
     @property
     def count(self) -> int:

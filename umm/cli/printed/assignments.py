@@ -32,18 +32,6 @@ def budget(result: Found) -> str:
     return f"At most {format_bytes(result.limit)} a rank ({share:.3g}x)."
 
 
-def bring_in_words(result: Found) -> str:
-    """Explain the column of moved operands, and their layouts."""
-    given = result.points.given
-    if given:
-        words = ", ".join(f"{x} {'to' if x == 'C' else 'from'} {layout}" for x, layout in given.items())
-        return f"move: the time to move {words}, part of the makespan."
-    return (
-        "Assumes A, B and C start in the layouts shown; move is the extra time if they start, and C ends, "
-        "in row."
-    )
-
-
 def proof(result: Found) -> str:
     """Return one line on how many points were priced, and the space over which the best is proven."""
     space, simulated = result.space, len(result.pricer.choices)

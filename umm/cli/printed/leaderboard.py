@@ -99,7 +99,14 @@ def _print_table(
     lines = [[number, *row] for number, row in zip(("#", *places), cells, strict=True)]
     print_fitting(console, lines, NUMBERS, styles)
     if result.bringing(rows[0]) is not None:
-        console.print(assignments.bring_in_words(result))
+        given = result.points.given.items()
+        moved = ", ".join(f"{x} {'to' if x == 'C' else 'from'} {layout}" for x, layout in given)
+        console.print(
+            f"move: the time to move {moved}, part of the makespan."
+            if moved
+            else "Assumes A, B and C start in the layouts shown; move is the extra time if they start, and C "
+            "ends, in row."
+        )
 
 
 def cells_of(result: Found, rows: Sequence[Choice]) -> list[list[str]]:

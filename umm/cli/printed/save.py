@@ -70,13 +70,26 @@ def program_of(choice: Choice, machine: Machine, named: str, target: str) -> str
     """
     from umm.emit.program import emit
 
-    note = (
-        f"umm predicts {format_seconds(choice.makespan_s)} for its own schedule of these layouts on {named}, "
-        f"{100 * choice.fraction_of_peak:.1f} % of peak, {format_bytes(choice.memory_bytes)} a rank"
+    note, problem = _predicted(choice, named), choice.problem
+    if target == "jax":
+        note += "; XLA chooses collectives and overlap itself, and their time is not predicted"
+    elif target == "torch" and shared_mesh([*problem.outside, problem.layout(choice.kept)]) is None:
+        note += "; this program sends the same ranges by batches of messages, whose time is not predicted"
+    elif target == "torch":  # DTensor's own schedule, where umm has it
+        try:
+            theirs = scheduling.schedule(problem, machine, algorithm="dtensor")
+            seconds = format_seconds(executor("sim").makespan(theirs))
+            note += f"; DTensor's own dispatch of them is predicted to take {seconds}"
+        except UmmError:
+            note += "; DTensor dispatches collectives of its own for them, whose time is not predicted"
+    return emit(target, problem, named, choice.kept, choice.options.to_dict(), f"{note}.")
+
+
+def _predicted(made: Choice | Trace, named: str) -> str:
+    return (
+        f"umm predicts {format_seconds(made.makespan_s)} for its own schedule of these layouts on {named}, "
+        f"{100 * made.fraction_of_peak:.1f} % of peak, {format_bytes(made.memory_bytes)} a rank"
     )
-    theirs = {"umm": "", "jax": XLA, "torch": _of_torch(choice, machine) if target == "torch" else ""}
-    note += theirs.get(target, "") + "."
-    return emit(target, choice.problem, named, choice.kept, choice.options.to_dict(), note)
 
 
 def chain_program(target: str, trace: Trace, machine: Machine) -> str:
@@ -86,25 +99,4 @@ def chain_program(target: str, trace: Trace, machine: Machine) -> str:
     """
     from umm.emit.chains.program import emit_chain
 
-    note = (
-        f"umm predicts {format_seconds(trace.makespan_s)} for its own schedule of these layouts on "
-        f"{machine.name}, {100 * trace.fraction_of_peak:.1f} % of peak, {format_bytes(trace.memory_bytes)} a "
-        "rank."
-    )
-    return emit_chain(target, trace, machine, note)
-
-
-XLA = "; XLA chooses collectives and overlap itself, and their time is not predicted"
-
-
-def _of_torch(choice: Choice, machine: Machine) -> str:
-    """Return whose schedule a torch program has, and its predicted time where umm has it."""
-    problem = choice.problem
-    if shared_mesh([*problem.outside, problem.layout(choice.kept)]) is None:
-        return "; this program sends the same ranges by batches of messages, whose time is not predicted"
-    try:
-        theirs = scheduling.schedule(problem, machine, algorithm="dtensor")
-    except UmmError:
-        return "; DTensor dispatches collectives of its own for them, whose time is not predicted"
-    seconds = format_seconds(executor("sim").makespan(theirs))
-    return f"; DTensor's own dispatch of them is predicted to take {seconds}"
+    return emit_chain(target, trace, machine, f"{_predicted(trace, machine.name)}.")

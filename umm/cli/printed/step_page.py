@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from rich.console import Console
 
 SIZES = ("tp", "pp", "vp", "cp", "ep", "fsdp")
+HEADINGS = ("sizes", "micro", "again", "step", "tok/s", "memory")
 
 
 def print_step(console: "Console", step: Step, model: Model, rates: Rates) -> None:
@@ -54,15 +55,9 @@ def print_search(console: "Console", result: SearchResult, model: Model, rates: 
     console.print(f"{model.name} on {ranks} of {rates.machine.name}, {p.precision}, "
                   f"{p.batch} sequences of {p.length}")  # fmt: skip
     line = "{:>3}  {:<26} {:>5} {:<9} {:>9} {:>9} {:>9}"
-    console.print(line.format("", "sizes", "micro", "again", "step", "tok/s", "memory"))
+    console.print(line.format("", *HEADINGS))
     for number, step in enumerate(result.top, 1):
-        console.print(
-            line.format(
-                number, _sizes(step.parallel), step.parallel.micro_batch,
-                _again(step.parallel), format_seconds(step.seconds), f"{step.tokens_per_second:,.0f}",
-                format_bytes(step.memory_bytes),
-            )
-        )  # fmt: skip
+        console.print(line.format(number, *_cells(step)))
     _print_modules(console, result.top)
     proof = "proven best" if result.proven else f"within {result.gap:.1%} of the best"
     console.print(
@@ -80,21 +75,15 @@ def print_peers(console: "Console", rows: Sequence[PeerRow], model: Model, rates
     steps = [row.step for row in rows if row.step is not None]
     console.print(f"{model.name} on {rates.machine.name}, {rates.precision}")
     line = "{:<14} {:<19} {:>5} {:<9} {:>9} {:>8} {:>9}"
-    console.print(line.format("", "sizes", "micro", "again", "step", "tok/s", "memory"))
+    console.print(line.format("", *HEADINGS))
     fastest = min((x.seconds for x in steps), default=0.0)
     for row in rows:
         if row.step is None:
             why = row.why.partition("; ")[2] or row.why
             console.print(f"{row.name:<14} {why.partition(':')[0]}", style="dim")
             continue
-        p = row.step.parallel
         mark = "*" if row.step.seconds <= fastest * (1 + 1e-9) else ""
-        console.print(
-            line.format(
-                row.name + mark, _sizes(p), p.micro_batch, _again(p), format_seconds(row.step.seconds),
-                f"{row.step.tokens_per_second:,.0f}", format_bytes(row.step.memory_bytes),
-            )
-        )  # fmt: skip
+        console.print(line.format(row.name + mark, *_cells(row.step)))
     if steps:
         console.print("* the fastest; best is of all sizes that --search tries")
     _print_modules(console, steps)
@@ -125,9 +114,13 @@ def _again(p: Parallel) -> str:
     return "modules" if p.again else p.recompute
 
 
-def _sizes(p: Parallel) -> str:
+def _cells(step: Step) -> tuple[Any, ...]:
+    """Return a row of a table below ``HEADINGS``."""
+    p = step.parallel
     sizes = [f"{x}{getattr(p, x)}" for x in SIZES if getattr(p, x) > 1]
-    return " ".join(sizes + [f"zero{p.zero}"] * (p.zero != 1)) or "data parallel"
+    words = " ".join(sizes + [f"zero{p.zero}"] * (p.zero != 1)) or "data parallel"
+    rate, memory = f"{step.tokens_per_second:,.0f}", format_bytes(step.memory_bytes)
+    return words, p.micro_batch, _again(p), format_seconds(step.seconds), rate, memory
 
 
 def step_record(step: Step, model: Model, rates: Rates) -> dict[str, Any]:
