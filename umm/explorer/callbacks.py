@@ -189,7 +189,7 @@ def register(app: Dash, sources: Sources) -> None:
         return view.state.at(*points.parts(number)).link
 
     def dropping(upload_id: str, store: str, read_file: Callable[[str, bytes], tuple[str, str]]) -> None:
-        """Have a file that is dropped in kept under its name in a store, and the page show what it holds."""
+        """Keep a file that is dropped in under its name in a store, and show its content."""
         chosen = {"drop-machine": ("machine",), "drop-chain": ("chain", "layouts", "row")}[upload_id]
 
         @app.callback(

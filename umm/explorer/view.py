@@ -292,7 +292,7 @@ def pills(name: str, values: Iterable[Any], value: Any = None) -> Any:
 
 
 def text_input(name: str, hint: str = "", look: str = "") -> Any:
-    """Return a control for a text, with what stands in it while it is empty."""
+    """Return a control for a text, with a hint that it shows while it is empty."""
     more = ({"placeholder": hint} if hint else {}) | ({"className": look} if look else {})
     return dcc.Input(id=name, type="text", debounce=True, spellCheck=False, **more)
 

@@ -54,7 +54,7 @@ def kernel_warning(library: str, kernel: str, flags: str | None = None) -> str |
 
 
 def cpu_entry(name: str) -> str:
-    """Return what Linux says of the CPU under a name, such as ``model name``; empty where it does not."""
+    """Return an entry of Linux on the CPU, such as ``model name``; empty where it has none."""
     try:
         lines = _CPU_INFO.read_text(encoding="utf-8", errors="replace").splitlines()
     except OSError:
