@@ -197,12 +197,16 @@ class Typed(Asked, heading="Problem"):
     )  # fmt: skip
 
 
-class OnRanks(Located, heading="Machine"):
-    """A machine and a number of its ranks."""
+class Counted(Asked, heading="Machine"):
+    """A number of ranks, which a help lists before the machine."""
 
     ranks: Any = flag(
         type=int, metavar="P", usual=True, help="Number of ranks; the machine's own number if not given.",
     )  # fmt: skip
+
+
+class OnRanks(Located, Counted, heading="Machine"):
+    """A machine and a number of its ranks."""
 
     @property
     def count(self) -> int:
