@@ -55,11 +55,12 @@ def explore(asked: Explore) -> None:
     from umm.explorer.point import MOST_CHAIN, chain_from
     from umm.files import read_text
 
-    host, query, texts = asked.host, _query(asked), dict[str, str]()
+    host, texts = asked.host, dict[str, str]()
     if asked.chain is not None and is_file(asked.chain):
         name = Path(asked.chain).name
         texts[name] = read_text(asked.chain, MOST_CHAIN)
         chain_from(texts[name], name)
+    query = _query(asked)
     server = serving(host, asked.port, asked.file, PRESETS, texts, query)
     address = f"http://{host if ':' not in host else f'[{host}]'}:{server.server_port}/{query}"
     click.echo(address)

@@ -1,6 +1,6 @@
 """``umm serve``: the steady state of a deployment: time to the first token, time of each further one."""
 
-from dataclasses import replace
+from dataclasses import asdict, replace
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -8,10 +8,15 @@ import click
 from umm.cli.flags.declared import command, flag
 from umm.cli.flags.options import Configured, OnRanks, Printed
 from umm.cli.flags.values import dimension
+from umm.units import format_bytes, format_seconds
 
 if TYPE_CHECKING:
-    from umm.program.models.layers import Model
+    from rich.console import Console
 
+    from umm.machines import Machine
+    from umm.program.models.layers import Model
+    from umm.serve.deployment import Deployment
+    from umm.serve.serve import Served
 
 CACHES = {"bf16": 16, "fp8": 8}  # bits of an element of the cache by name
 
@@ -101,7 +106,6 @@ def serve(asked: Serve) -> None:
     Requests of one length come at a steady concurrency; prompts are computed beside decoding, or by ranks of
     their own. Kernels are those of the engine where the machine's file has them.
     """
-    from umm.cli.printed.serve_page import print_served, served_record
     from umm.errors import InputError, MachineError, ProblemError
     from umm.program.models import find_model
     from umm.program.models.split import check_split
@@ -158,7 +162,6 @@ def serve(asked: Serve) -> None:
     result = predict(model, deployment, rates, apart)
     if asked.emit is not None:
         from umm.emit.serving import serving
-        from umm.units import format_seconds
 
         note = (
             f"{model.name} on {machine.name}: TTFT {format_seconds(result.ttft)}, "
@@ -171,3 +174,61 @@ def serve(asked: Serve) -> None:
         lambda: served_record(result, deployment, model, machine, engine, shares),
         lambda console: print_served(console, result, deployment, model, machine, engine, shares, apart),
     )
+
+
+def print_served(
+    console: "Console", result: "Served", d: "Deployment", model: "Model", machine: "Machine", engine: str,
+    shares: tuple[float, float] | None = None, apart: "Deployment | None" = None,
+) -> None:  # fmt: skip
+    """Print times with their ranges, rate and memory, and the shares that measured tables decide."""
+    words = f"tp{d.tp}" + (f" x {d.attention_dp} groups" if d.attention_dp > 1 else "")
+    words += f" + tp{apart.tp} for prompts" if apart else ""
+    console.print(
+        f"{model.name} on {machine.name} by {engine}, {d.precision}: {words}, {d.concurrency} requests"
+    )
+    for name, seconds, ends in (
+        ("TTFT", result.ttft, result.ttft_range),
+        ("TPOT", result.tpot, result.tpot_range),
+    ):
+        low, high = map(format_seconds, ends)
+        console.print(f"{name}      {format_seconds(seconds)} ({low} to {high})")
+    if result.running < 0.99 * d.concurrency:
+        lacking = "the caches or chunks" if d.chunk else "the caches"
+        console.print(f"waiting   {d.concurrency - result.running:.0f} requests, without room in {lacking}")
+    digits = 0 if result.tokens_per_second >= 10 else 3
+    console.print(f"rate      {result.tokens_per_second:,.{digits}f} tokens/s a device")
+    console.print(
+        f"alone     an iteration that decodes {format_seconds(result.decode)}, "
+        f"a prompt {format_seconds(result.prefill)}"
+    )
+    if d.chunk:
+        tokens = min(d.chunk, d.input)
+        console.print(
+            f"mixed     one that decodes beside {tokens} of a prompt {format_seconds(result.mixed)}"
+        )
+    if shares is not None:
+        console.print(f"tables    decide {shares[0]:.0%} of TTFT, {shares[1]:.0%} of TPOT; laws the rest")
+    parts = ", ".join(f"{name} {format_bytes(nbytes)}" for name, nbytes in result.memory.items())
+    console.print(f"memory    {format_bytes(result.memory_bytes)} a device: {parts}")
+
+
+def served_record(
+    result: "Served", d: "Deployment", model: "Model", machine: "Machine", engine: str,
+    shares: tuple[float, float] | None = None,
+) -> dict[str, Any]:  # fmt: skip
+    """Return a deployment as ``--json`` has it; ``range_s`` is that of a further token."""
+    return {
+        "model": model.name,
+        "machine": machine.name,
+        "engine": engine,
+        "ttft_s": result.ttft,
+        "tpot_s": result.tpot,
+        "range_s": list(result.tpot_range),
+        "ttft_range_s": list(result.ttft_range),
+        "tokens_per_s_per_gpu": result.tokens_per_second,
+        "running": result.running,
+        "mixed_s": result.mixed,
+        "memory_bytes": int(result.memory_bytes),
+        "memory_parts": {name: int(nbytes) for name, nbytes in result.memory.items()},
+        "deployment": asdict(d),
+    } | ({} if shares is None else {"ttft_by_tables": shares[0], "tpot_by_tables": shares[1]})
