@@ -74,8 +74,8 @@ def compare(asked: Compare) -> None:
             count = "1 trace is not enough" if len(traces) == 1 else f"{len(traces)} traces are too many"
             raise InputError(f"{count} to compare; give the predicted and the measured")
         runs = ("executor", "options", "iters", "warmup", "scale", "saved")
-        if typed := asked.typed((*PROBLEM, *CHAIN, *SCHEDULE, *runs)):
-            raise InputError(f"the traces already decide {', '.join(typed)}; leave it out, or the traces")
+        decided = (*PROBLEM, *CHAIN, *SCHEDULE, *runs)
+        asked.refuse(decided, "the traces already decide {}; leave it out, or the traces")
         predicted, measured = (load_trace(path) for path in traces)
         if measured.times == "predicted" != predicted.times:
             output.note(f"{traces[1]} is the predicted one; taken first")
@@ -122,8 +122,8 @@ def explain_profile(asked: Compare, path: Path) -> None:
     from umm.profiles.files import load_profile
     from umm.space.what_if.profiled import causes
 
-    if typed := asked.typed(("executor", "iters", "warmup", "fail_above", "html")):
-        raise InputError(f"{', '.join(typed)} does not apply to --profile; leave it out")
+    of_runs = ("executor", "iters", "warmup", "fail_above", "html")
+    asked.refuse(of_runs, "{} does not apply to --profile; leave it out")
     if len(asked.traces) > 1:
         raise InputError(f"{len(asked.traces)} predictions are too many for one profile; give one")
     profile = load_profile(path)
@@ -178,8 +178,8 @@ def _of_module(asked: Compare, text: str) -> "tuple[list[Kernel], Machine, str, 
 
     taken = ("backward", *names_of(Located))
     others = [x for x in (*PROBLEM, *CHAIN, *SCHEDULE) if x not in taken]
-    if typed := [*asked.typed(others), *(["TRACES"] if asked.traces else [])]:
-        raise InputError(f"--module decides what is computed; leave out {', '.join(typed)}")
+    given = ["TRACES"] if asked.traces else []
+    asked.refuse(others, "--module decides what is computed; leave out {}", *given)
     if not asked.typed(["machine"]):
         raise InputError("--profile needs the machine that it is of, such as --machine h100-8")
     module, inputs = load_program(text)

@@ -100,9 +100,7 @@ def peers(asked: Peer) -> None:
     scales = asked.scales()
     asked.check_layers()
     if asked.layers is not None:
-        typed = asked.typed(of_one)
-        if typed:
-            raise InputError(f"{', '.join(typed)} is for one layer; leave out --layers")
+        asked.refuse(of_one, "{} is for one layer; leave out --layers")
     if scales:
         asked.refuse_of_one(("refused", *of_one))
         show_scales(asked, compare_scales(asked, scales, _best_of), {})

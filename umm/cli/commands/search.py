@@ -76,9 +76,8 @@ class Search(
 
         outline = self.outline()
         if outline is not None:
-            typed = self.typed([x for x in SCHEDULE if x not in ("stationary", "movement", "prefetch")])
-            if typed:
-                raise InputError(f"{', '.join(typed)} is not an axis of a chain's search; leave it out")
+            others = [x for x in SCHEDULE if x not in ("stationary", "movement", "prefetch")]
+            self.refuse(others, "{} is not an axis of a chain's search; leave it out")
             stationary = self.axes["stationary"] if self.typed(["stationary"]) else None
             axes = {x: self.axes_asked[x] for x in ("movement", "prefetch")}
             return [self.chain_space(outline, self.ranks, stationary=stationary, **axes)]
@@ -86,16 +85,9 @@ class Search(
         sizes = self.dimensions
         rows = sizes.pop("m")
         partitions = PARTITIONS + (tuple(f"{x}:balanced" for x in PARTITIONS) if self.balanced else ())
-        space = Space(
-            rows[0],
-            **sizes,
-            **self.types,
-            ranks=self.ranks,
-            **self.axes_asked,
-            grids=self.grids,
-            partitions=partitions,
-            orders=("blocked", "interleaved") if self.interleaved else ("blocked",),
-        )
+        orders = ("blocked", "interleaved") if self.interleaved else ("blocked",)
+        among: dict[str, Any] = {"grids": self.grids, "partitions": partitions, "orders": orders}
+        space = Space(rows[0], **sizes, **self.types, ranks=self.ranks, **self.axes_asked, **among)
         return [space.changed(m=m) for m in rows]
 
     def within_limit(self, space: "Space", find: "Callable[..., Found]", *how: Any, **more: Any) -> "Found":
@@ -185,15 +177,11 @@ def search(asked: Search) -> None:
             for machine in machines:
                 for space in spaces:
                     result = asked.within_limit(
-                        space,
-                        find,
-                        machine,
-                        memory=asked.budget,
-                        top=TOP if top is None else top,
+                        space, find, machine, memory=asked.budget, top=TOP if top is None else top,
                         progress=lambda settled, points: bar.update(task, completed=settled, total=points),
                         standing=lambda best, least: say(standing(best, least)),
                         otherwise=asked.otherwise,
-                    )
+                    )  # fmt: skip
                     answers.append(result)
         except SearchInterruptedError as stopped:
             if answers:

@@ -84,8 +84,7 @@ class Sweep(Axes, OfChains, Scaled, Budgeted, Limited, Printed):
         """Return the points of chains: their own layouts by name, or every assignment of choices."""
         from umm.space import Space
 
-        if typed := self.typed(SCHEDULE):
-            raise InputError(f"{', '.join(typed)} is not an axis of a chain's sweep; leave it out")
+        self.refuse(SCHEDULE, "{} is not an axis of a chain's sweep; leave it out")
         named, choices = (
             None if texts is None else tuple(text.strip() for text in texts.split(","))
             for texts in (self.layouts, self.choices)

@@ -79,9 +79,8 @@ def what_if(asked: WhatIf) -> None:
     over, reach = asked.over, asked.reach
     outline = asked.outline()
     if outline is not None:
-        typed = asked.typed(SCHEDULE) + (["--map"] if over else [])
-        if typed:
-            raise InputError(f"{', '.join(typed)} does not apply to chains; leave it out")
+        others = ["--map"] if over else []
+        asked.refuse(SCHEDULE, "{} does not apply to chains; leave it out", *others)
     else:
         asked.refuse_layers()
     rows = asked.dimensions["m"] if outline is None else [0]
@@ -136,8 +135,7 @@ def explain_measured(asked: WhatIf) -> None:
 
     if asked.measured is None:
         raise InputError("--step needs --measured, the time to explain, such as 8.2s")
-    if typed := asked.typed(("over", "reach", "margin", "html")):
-        raise InputError(f"{', '.join(typed)} does not apply to --measured; leave it out")
+    asked.refuse(("over", "reach", "margin", "html"), "{} does not apply to --measured; leave it out")
     if asked.step is not None:
         from umm.step.record import load_question
         from umm.step.step import simulated

@@ -10,7 +10,6 @@ from umm.cli.flags.chain import CHAIN, LaidOut
 from umm.cli.flags.declared import names_of
 from umm.cli.flags.options import OfProblem
 from umm.cli.flags.schedule import SCHEDULE, Scheduled
-from umm.errors import InputError
 from umm.machines import Machine
 from umm.program.chain import Chain
 from umm.program.problem import Problem
@@ -83,11 +82,8 @@ class ToSchedule(LaidOut, Scheduled, heading="Schedule"):
         if path is None:
             request = self.request(scale)
             return request.schedule, request
-        typed = self.typed((*PROBLEM, *CHAIN, *SCHEDULE, "scale"))
-        if typed:
-            raise InputError(
-                f"the schedule in {path} already decides {', '.join(typed)}; leave out one or the other"
-            )
+        decided = (*PROBLEM, *CHAIN, *SCHEDULE, "scale")
+        self.refuse(decided, f"the schedule in {path} already decides {{}}; leave out one or the other")
         from umm.schedules.files import load
 
         return load(path), None

@@ -208,14 +208,10 @@ class OfChain(OfSizes, heading="Chain"):
         from umm.program.models import find_model
         from umm.program.presets import PRESETS, chain, model_sizes
 
-        if typed := self.typed(_OF_A_PROBLEM):
-            raise InputError(
-                f"--chain {name} takes the place of {', '.join(typed)}; leave out one or the other"
-            )
+        self.refuse(_OF_A_PROBLEM, f"--chain {name} takes the place of {{}}; leave out one or the other")
         if self.of_file:
-            typed = self.typed((*SIZES, "model", *_NAMED, "dtype", "routing", "scale"))
-            if typed:
-                raise InputError(f"{name} already decides {', '.join(typed)}; leave it out")
+            decided = (*SIZES, "model", *_NAMED, "dtype", "routing", "scale")
+            self.refuse(decided, f"{name} already decides {{}}; leave it out")
             loaded = load_chain(name)
             return loaded.with_given(self.given) if self.given else loaded
         sizes = {x: size for x, size in self.sizes.items() if size is not None}
@@ -334,9 +330,8 @@ class Layered(OfChain, heading="Chain"):
 
         InputError if --recompute or --optimizer comes without --layers.
         """
-        typed = self.typed(LAYERS[1:])
-        if self.layers is None and typed:
-            raise InputError(f"{', '.join(typed)} needs --layers, or a --model, which has them")
+        if self.layers is None:
+            self.refuse(LAYERS[1:], "{} needs --layers, or a --model, which has them")
 
 
 LAYERS = ("layers", "recompute", "optimizer")

@@ -11,7 +11,7 @@ import click
 from click.core import ParameterSource
 
 from umm.cli.printed.output import Output
-from umm.errors import UmmError, did_you_mean
+from umm.errors import InputError, UmmError, did_you_mean
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -123,6 +123,16 @@ class Asked(Declared):
         typed = [x for x in names if self.ctx.get_parameter_source(x) is ParameterSource.COMMANDLINE]
         flags = {param.name: param.opts[0] for param in self.ctx.command.params}
         return [flags[name] for name in typed]
+
+    def refuse(self, names: Iterable[str], why: str, *others: str) -> None:
+        """Refuse flags that mean nothing here; InputError if one is typed, or another thing is given.
+
+        Args:
+            why: The line of the error, with ``{}`` in place of those.
+            others: Other things that are given.
+        """
+        if typed := [*self.typed(names), *others]:
+            raise InputError(why.replace("{}", ", ".join(typed), 1))
 
     def answer(
         self,

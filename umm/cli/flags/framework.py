@@ -57,10 +57,11 @@ class OfFramework(OfChain, heading="Chain"):
         if not self.module and not self.einsum:
             return super().with_model(of_one)
         given = "--module" if self.module else "--einsum"
-        typed = self.typed((*SIZES, *_DECIDED, "m", "n", "k", "a", "b", "c", "preset"))
-        typed += ["--einsum"] if self.module and self.einsum else []
-        if typed:
-            raise InputError(f"{given} decides what is computed; leave out {', '.join(typed)}")
+        decided, both = (
+            (*SIZES, *_DECIDED, *"mnkabc", "preset"),
+            ["--einsum"] * bool(self.module and self.einsum),
+        )
+        self.refuse(decided, f"{given} decides what is computed; leave out {{}}", *both)
         if self.einsum:
             from umm.program.graph.einsum import einsum
             from umm.program.graph.gradients import with_gradients

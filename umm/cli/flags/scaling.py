@@ -111,11 +111,7 @@ class Scaled(OfChain, heading="Machine"):
 
     def refuse_of_one(self, names: Sequence[str]) -> None:
         """Refuse flags that have a meaning for one number alone; InputError if one is given."""
-        typed = self.typed(names)
-        if typed:
-            raise InputError(
-                f"several --nodes or --ranks, or --price, have one table; leave out {', '.join(typed)}"
-            )
+        self.refuse(names, "several --nodes or --ranks, or --price, have one table; leave out {}")
 
 
 def _times(size: Any, factor: Fraction) -> Any:

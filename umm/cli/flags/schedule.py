@@ -67,12 +67,8 @@ class Scheduled(OfProblem, heading="Schedule"):
                     parts = (part.partition("=") for part in texts[x].split(","))
                     texts[x] = {out.strip(): value.strip() for out, _, value in parts}
             return texts | switched
-        typed = self.typed(UNIVERSAL_ONLY)
-        if typed:
-            raise InputError(
-                f"{', '.join(typed)} is for the {UNIVERSAL} algorithm; "
-                f"options of {self.algorithm} are --with NAME=VALUE"
-            )
+        others = f"options of {self.algorithm} are --with NAME=VALUE"
+        self.refuse(UNIVERSAL_ONLY, f"{{}} is for the {UNIVERSAL} algorithm; {others}")
         return {"algorithm": self.algorithm} | _settings(find_algorithm(self.algorithm), self.settings)
 
 

@@ -2,7 +2,9 @@
 
 from collections.abc import Sequence
 from dataclasses import asdict
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+from rich.console import Console
 
 from umm.program.models.layers import Model
 from umm.step.parallel import Parallel
@@ -12,14 +14,11 @@ from umm.step.search import SearchResult
 from umm.step.step import Step
 from umm.units import counted, format_bytes, format_seconds
 
-if TYPE_CHECKING:
-    from rich.console import Console
-
 SIZES = ("tp", "pp", "vp", "cp", "ep", "fsdp")
 HEADINGS = ("sizes", "micro", "again", "step", "tok/s", "memory")
 
 
-def print_step(console: "Console", step: Step, model: Model, rates: Rates) -> None:
+def print_step(console: Console, step: Step, model: Model, rates: Rates) -> None:
     """Print a step: its time and range, where it goes, and its memory."""
     p = step.parallel
     tokens = p.batch * p.length
@@ -47,7 +46,7 @@ def _assumed(rates: Rates) -> str:
     return f"stack {rates.stack.name}; {shares}, ± {load.spread:.0%}"
 
 
-def print_search(console: "Console", result: SearchResult, model: Model, rates: Rates) -> None:
+def print_search(console: Console, result: SearchResult, model: Model, rates: Rates) -> None:
     """Print the best configurations, one a row, and how they were found."""
     best = result.top[0]
     p = best.parallel
@@ -70,7 +69,7 @@ def print_search(console: "Console", result: SearchResult, model: Model, rates: 
     console.print(f"assumes   {_assumed(rates)}")
 
 
-def print_peers(console: "Console", rows: Sequence[PeerRow], model: Model, rates: Rates) -> None:
+def print_peers(console: Console, rows: Sequence[PeerRow], model: Model, rates: Rates) -> None:
     """Print recipes of a step side by side, and why those that cannot be are not there."""
     steps = [row.step for row in rows if row.step is not None]
     console.print(f"{model.name} on {rates.machine.name}, {rates.precision}")
@@ -101,7 +100,7 @@ def peers_record(rows: Sequence[PeerRow], model: Model, rates: Rates) -> dict[st
     }
 
 
-def _print_modules(console: "Console", steps: Sequence[Step]) -> None:
+def _print_modules(console: Console, steps: Sequence[Step]) -> None:
     """Print the modules that a table's column calls modules."""
     named = dict.fromkeys(x.parallel.recompute for x in steps if _again(x.parallel) == "modules")
     for modules in named:

@@ -3,6 +3,7 @@
 import math
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from rich.console import Console
 from rich.text import Text
 
 from umm.cli.printed import report
@@ -16,8 +17,6 @@ from umm.traces.bottleneck import lost_in_words
 from umm.units import counted, format_bandwidth, format_bytes, format_seconds, range_in_words
 
 if TYPE_CHECKING:
-    from rich.console import Console
-
     from umm.plans.steady import Steady
     from umm.space.scaling import Scaling
 
@@ -38,7 +37,7 @@ def layers_record(
 
 
 def print_layers(
-    console: "Console",
+    console: Console,
     layers: "Steady",
     machine: Machine,
     ends: tuple[float, float] | None = None,
@@ -125,7 +124,7 @@ NUMBERS = (
 """Headings of columns that are aligned on the right."""
 
 
-def print_scaling(console: "Console", scaling: "Scaling") -> None:
+def print_scaling(console: Console, scaling: "Scaling") -> None:
     """Print a row for each number, and the verdict."""
     grows = f"; {scaling.grows}" if scaling.grows else ""
     console.print(f"{scaling.words} on {scaling.machine}{grows}")
@@ -182,7 +181,7 @@ def collective_record(rows: list[Timed], machine: Machine, source: str) -> dict[
 
 
 def print_collectives(
-    console: "Console", rows: list[Timed], machine: Machine, source: str, chosen: str
+    console: Console, rows: list[Timed], machine: Machine, source: str, chosen: str
 ) -> None:
     """Print the collective, its machine, and a line for each size and algorithm.
 
