@@ -267,11 +267,24 @@ def _limits() -> Any:
 
 def _main() -> Any:
     panels = [html.Div(tab.panel(), id=f"show-{name}", hidden=True) for name, tab in TABS.items()]
+    numbers = [{"label": "numbers under figures", "value": "1"}]
     # Not dcc.Tabs: no key reaches those.
     tabs = [{"label": tab.title, "value": name} for name, tab in TABS.items()]
     return html.Main(
         [
-            *_said(),
+            # The places of the verdict, the mistakes, the status and the figures.
+            html.P(id="verdict", className="verdict", **{"aria-live": "polite"}),
+            html.Div(id="mistakes", className="mistakes", role="alert"),
+            html.Div(
+                [
+                    html.Span(id="status"),
+                    html.Button("Cancel", id="cancel", className="link", hidden=True),
+                    dcc.Checklist(numbers, [], id="data", className="check"),
+                ],
+                className="status",
+            ),
+            html.Div([_fact(name) for name in FIGURES], id="facts-strip", className="strip", hidden=True),
+            html.P(id="rest", className="hint", title="share of the makespan, mean over ranks"),
             html.P(id="assumed", className="hint", **{"aria-live": "polite"}),
             html.Div(id="compare"),
             dcc.RadioItems(tabs, State().tab, id="tab", inline=True, className="tabs"),
@@ -287,25 +300,6 @@ def _main() -> Any:
         id="answer",
         **{"aria-busy": "true"},
     )
-
-
-def _said() -> list[Any]:
-    """Return the places of the verdict, the mistakes, the status and the figures."""
-    numbers = [{"label": "numbers under figures", "value": "1"}]
-    return [
-        html.P(id="verdict", className="verdict", **{"aria-live": "polite"}),
-        html.Div(id="mistakes", className="mistakes", role="alert"),
-        html.Div(
-            [
-                html.Span(id="status"),
-                html.Button("Cancel", id="cancel", className="link", hidden=True),
-                dcc.Checklist(numbers, [], id="data", className="check"),
-            ],
-            className="status",
-        ),
-        html.Div([_fact(name) for name in FIGURES], id="facts-strip", className="strip", hidden=True),
-        html.P(id="rest", className="hint", title="share of the makespan, mean over ranks"),
-    ]
 
 
 def _fact(name: str) -> Any:

@@ -8,7 +8,9 @@ import tempfile
 import threading
 from collections import OrderedDict
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+import pandas as pd
 
 from umm.errors import InputError
 from umm.explorer.point import chain_from, machine_from
@@ -16,9 +18,6 @@ from umm.files import shown
 from umm.quoting.terminal import visible
 from umm.space.store.database import damage_of
 from umm.traces.files import load_trace
-
-if TYPE_CHECKING:
-    import pandas as pd
 
 MOST_BYTES = 8 * 2**20
 MAX_UPLOADS = 16
@@ -112,10 +111,8 @@ def trace_or_store(name: str, content: bytes) -> Any:
             raise InputError(str(error).replace(str(path), shown(Path(name).name))) from None
 
 
-def _runs(path: Path) -> "pd.DataFrame":
+def _runs(path: Path) -> pd.DataFrame:
     """Return the runs of a store, read without a change to it and with an end to every question."""
-    import pandas as pd
-
     connection = sqlite3.connect(f"{path.as_uri()}?mode=ro&immutable=1", uri=True)
     try:
         connection.execute("PRAGMA trusted_schema = OFF")

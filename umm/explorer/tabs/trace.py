@@ -1,11 +1,12 @@
 """The point's trace: its schedule in time, its links, its tiles and its roofline."""
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import pandas as pd
 from dash import dcc, html
 
+from umm.explorer.point import Point
 from umm.explorer.view import Shown, Tab, View, bar, choice
 from umm.figures.lanes import RANKS, lane_table, timeline
 from umm.figures.links import breakdown_bars, link_map, roofline, work_and_bytes
@@ -13,9 +14,6 @@ from umm.figures.tiles import Slice, tile_map
 from umm.schedules.schedule import Schedule
 from umm.traces.trace import Trace
 from umm.traces.traffic import link_frame
-
-if TYPE_CHECKING:
-    from umm.explorer.point import Point
 
 MOST_PANELS = 4  # tensors beside each other
 EVERY = [{"label": "All ranks", "value": -1}]
@@ -98,7 +96,7 @@ def tiles(view: View) -> Shown:
     }
 
 
-def shares(point: "Point") -> pd.DataFrame:
+def shares(point: Point) -> pd.DataFrame:
     """Return each rank's share of each tensor, a row each: elements, nbytes."""
     sizes = {x.name: x.itemsize for x in point.program.tensors}
     rows = [
