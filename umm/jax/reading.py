@@ -17,24 +17,8 @@ FREE = ("convert_element_type", "stop_gradient", "copy", "copy_p", "reduce_preci
         "optimization_barrier", "name")  # fmt: skip
 BINARY = {"add": "+", "add_any": "+", "sub": "-", "mul": "*", "div": "/", "pow": "**", "max": "maximum",
           "min": "minimum"}  # fmt: skip
-UNARY = {"logistic": "sigmoid"} | {
-    x: x
-    for x in (
-        "exp",
-        "expm1",
-        "log",
-        "log1p",
-        "sqrt",
-        "rsqrt",
-        "tanh",
-        "sin",
-        "cos",
-        "abs",
-        "sign",
-        "erf",
-        "neg",
-    )
-}
+UNARY = {"logistic": "sigmoid"} | {x: x for x in ("exp", "expm1", "log", "log1p", "sqrt", "rsqrt", "tanh",
+         "sin", "cos", "abs", "sign", "erf", "neg")}  # fmt: skip
 REDUCED = {"reduce_sum": "sum", "reduce_max": "amax", "reduce_min": "amin"}
 
 
@@ -78,26 +62,20 @@ class Reader:
     def read(self, jaxpr: Any) -> None:
         """Read all equations."""
         for equation in jaxpr.eqns:
-            self._equation(equation)
-
-    def _equation(self, equation: Any) -> None:
-        name, params = equation.primitive.name, equation.params
-        values = [self.value(x) for x in equation.invars]
-        if name in INLINED and (body := params.get("jaxpr") or params.get("call_jaxpr")) is not None:
-            results = self._inlined(body, values)
-        elif name == "scan":
-            results = self._scanned(equation, values)
-        elif all(isinstance(x, np.ndarray) for x in values):
-            results = _computed(equation, values)
-        else:
-            results = [self._result(equation, name, values, params)]
-        for variable, result in zip(equation.outvars, results, strict=False):
-            self.values[variable] = self._not_understood(equation, variable) if result is None else result
-
-    def _not_understood(self, equation: Any, variable: Any) -> Any:
-        name = equation.primitive.name
-        self.graph.unknown[name] = self.graph.unknown.get(name, 0) + flop_of(equation)
-        return self.graph.leaf("given", variable.aval.shape)
+            name, params = equation.primitive.name, equation.params
+            values = [self.value(x) for x in equation.invars]
+            if name in INLINED and (body := params.get("jaxpr") or params.get("call_jaxpr")) is not None:
+                results = self._inlined(body, values)
+            elif name == "scan":
+                results = self._scanned(equation, values)
+            elif all(isinstance(x, np.ndarray) for x in values):
+                results = _computed(equation, values)
+            else:
+                results = [self._result(equation, name, values, params)]
+            for variable, result in zip(equation.outvars, results, strict=False):
+                if result is None:
+                    result = self.graph.not_understood(name, variable.aval.shape, flop_of(equation))
+                self.values[variable] = result
 
     def _inlined(self, body: Any, values: Sequence[Any]) -> list[Any]:
         """Read a function that an equation calls, on these values."""
@@ -112,11 +90,8 @@ class Reader:
         """Read the steps of a scan one after another: layers, if it has weights for each."""
         params = equation.params
         constants, carried = params["num_consts"], params["num_carry"]
-        fixed, carry, stacked = (
-            values[:constants],
-            list(values[constants:][:carried]),
-            values[constants + carried :],
-        )
+        fixed, stacked = values[:constants], values[constants + carried :]
+        carry = list(values[constants:][:carried])
         self.scans += 1
         outside, scan = self.graph.block, self.scans
         for step in range(params["length"]):
@@ -141,7 +116,7 @@ class Reader:
 
     def _result(self, equation: Any, name: str, values: Sequence[Any], params: Any) -> Any:
         shape = equation.outvars[0].aval.shape
-        if any(isinstance(x, Statistic) for x in values) or any(isinstance(x, Scores) for x in values):
+        if any(isinstance(x, Statistic | Scores) for x in values):
             return self._of_scores(equation, name, values)
         if any(isinstance(x, Tokens) for x in values) and name != "gather":
             return next(x for x in values if isinstance(x, Tokens))
@@ -164,10 +139,9 @@ class Reader:
         return self.graph.elements(op, *operands, shape=shape)
 
     def _integer_pow(self, equation: Any, x: Value) -> Any:
-        return self.graph.elements("**", x, equation.params["y"], shape=x.shape)
+        return self.graph.elements("**", x, equation.params.get("y", 2), shape=x.shape)
 
-    def _square(self, equation: Any, x: Value) -> Any:
-        return self.graph.elements("**", x, 2, shape=x.shape)
+    _square = _integer_pow
 
     def _select_n(self, equation: Any, which: Any, *cases: Any) -> Any:
         live = next((x for x in cases if isinstance(x, Value)), None)
@@ -304,12 +278,8 @@ class Reader:
             seen = which if isinstance(values[-1], Scores) else ~which
             return scores._replace(mask=Constant(which.shape, seen))
         if name == "add":
-            mask = next((x for x in values if isinstance(x, np.ndarray)), None)
-            return (
-                scores
-                if mask is None or mask.size == 1
-                else scores._replace(mask=Constant(mask.shape, mask > -1e4))
-            )
+            mask = next((x for x in values if isinstance(x, np.ndarray) and x.size > 1), None)
+            return scores if mask is None else scores._replace(mask=Constant(mask.shape, mask > -1e4))
         return scores if name in ("sub", "exp", "max", *FREE) else None
 
 

@@ -12,7 +12,6 @@ from umm.program.graph.folds import Value
 from umm.program.graph.traced import Traced
 from umm.program.graph.writing import parts
 
-INSTALL = "pip install 'umm-sim[jax]'"
 DTYPES = ("float64", "float32", "float16", "bfloat16")
 
 
@@ -34,7 +33,7 @@ def chain(f: Callable[..., Any], *shapes: Any, inputs: int = 1, name: str = "") 
     try:
         import jax
     except ImportError:
-        raise InputError(f"a function of JAX needs JAX; {INSTALL}") from None
+        raise InputError("a function of JAX needs JAX; pip install 'umm-sim[jax]'") from None
     if not callable(f):
         raise InputError(f"{type(f).__name__} is no function; give one, and the shapes of its arguments")
     try:

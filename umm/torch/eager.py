@@ -4,7 +4,7 @@ The module runs on torch's meta device: each operation is dispatched as it is in
 and strides and without elements. A number that Python reads of a tensor is one, or true: masks hide nothing.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from math import prod
 from typing import Any
 
@@ -16,6 +16,7 @@ from umm.machines import Machine
 from umm.profiles.kernel import ATTENTION, MAP, MULTIPLY, Kernel
 from umm.program.functions.attention import Heads
 from umm.step.stacks import find_stack
+from umm.torch.values import arguments, torch_for
 
 SHORTEST_PASS = 1.5e-6
 """Seconds of a map beside its bytes: additions, gelu and rsqrt of small tensors take 1.6 to 2 us on an H100.
@@ -44,14 +45,7 @@ def kernels(module: Any, example_inputs: Any, machine: Machine, backward: bool =
         example_inputs: A tuple of its arguments, or a mapping of them by name; only shapes and types count.
         backward: Whether gradients of its first result follow.
     """
-    try:
-        import torch
-    except ImportError:
-        raise InputError("a module needs PyTorch; pip install 'umm-sim[torch]'") from None
-    if not isinstance(module, torch.nn.Module):
-        raise InputError(f"{type(module).__name__} is not an nn.Module; give one, and its example inputs")
-    args, named = ((), dict(example_inputs)) if isinstance(example_inputs, Mapping) else (example_inputs, {})
-    args = tuple(args) if isinstance(args, (list, tuple)) else (args,)
+    torch, (args, named) = torch_for(module), arguments(example_inputs)
     weights = dict(module.named_parameters()) | dict(module.named_buffers())
     tree = torch.utils._pytree
     args, named, weights = tree.tree_map_only(

@@ -12,9 +12,7 @@ from umm.program.graph.nodes import Constant
 from umm.program.graph.traced import Traced
 from umm.program.graph.writing import parts
 from umm.torch.reading import FREE, Reader
-from umm.torch.values import shape_of
-
-INSTALL = "pip install 'umm-sim[torch]'"
+from umm.torch.values import arguments, shape_of, torch_for
 
 
 def chain(module: Any, example_inputs: Any, *, name: str = "module") -> Traced:
@@ -33,12 +31,7 @@ def chain(module: Any, example_inputs: Any, *, name: str = "module") -> Traced:
         InputError: in one line, if torch is missing, torch.export refuses the module, or it computes nothing
             that umm understands.
     """
-    try:
-        import torch
-    except ImportError:
-        raise InputError(f"a module needs PyTorch; {INSTALL}") from None
-    if not isinstance(module, torch.nn.Module):
-        raise InputError(f"{type(module).__name__} is not an nn.Module; give one, and its example inputs")
+    torch = torch_for(module)
     if any(isinstance(x, torch.nn.Conv1d) for x in module.modules()):  # before minutes of export
         raise _mostly_by(module, LOOPS)
     exported = _exported(module, example_inputs)
@@ -64,12 +57,7 @@ def chain(module: Any, example_inputs: Any, *, name: str = "module") -> Traced:
         raise _mostly_by(module, refused)
     dtype = max(dtypes, key=lambda x: dtypes[x], default="float32")
     made = parts(reader.graph, outputs, name, dtype, reader.counted)
-    return Traced(
-        tuple(made),
-        reader.flop,
-        dict(reader.graph.unknown),
-        dict(reader.graph.left_out),
-    )
+    return Traced(tuple(made), reader.flop, dict(reader.graph.unknown), dict(reader.graph.left_out))
 
 
 LOOPS = ("conv1d",)  # what begins a scan over tokens, whose steps export writes out one by one
@@ -86,8 +74,7 @@ def _exported(module: Any, example_inputs: Any) -> Any:
     """Export a module in evaluation by torch.export; InputError with the first line of torch's own words."""
     import torch
 
-    args, kwargs = ((), dict(example_inputs)) if isinstance(example_inputs, Mapping) else (example_inputs, {})
-    args = tuple(args) if isinstance(args, (list, tuple)) else (args,)
+    args, kwargs = arguments(example_inputs)
     takes = inspect.signature(module.forward).parameters
     if "use_cache" in takes and "config" in vars(module) | module.__class__.__dict__:
         kwargs.setdefault("use_cache", False)

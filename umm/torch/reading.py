@@ -91,15 +91,13 @@ class Reader:
         plain = name.rstrip("_") if not name.startswith("_") else name
         flat = [y for x in (*args, *kwargs.values()) for y in (x if isinstance(x, list) else [x])]
         live = [x for x in flat if isinstance(x, (Value, Route, Scores, Joined, Buffer))]
-        if plain in ("embedding",):
+        if plain == "embedding":
             self.values[node] = self._embedding(node, *args[:2])
             return
         if not live:
             self.values[node] = constants(node)
-            if (
-                plain in (*FREE, "view", "reshape", "flatten", "squeeze", "unsqueeze")
-                and node.args[0] in self.tokens
-            ):
+            views = (*FREE, "view", "reshape", "flatten", "squeeze", "unsqueeze")
+            if plain in views and node.args[0] in self.tokens:
                 self.tokens[node] = self.tokens[node.args[0]]
             return
         handler = getattr(self, f"_{plain}", None)
@@ -108,11 +106,11 @@ class Reader:
             result = args[0]
         elif isinstance(live[0], Buffer) or isinstance(args[0], Buffer):
             result = self._of_buffer(plain, args, node)
-        elif any(isinstance(x, Route) for x in live):
-            result = self._routed(plain, args, kwargs, shape)
+        elif routes := [x for x in live if isinstance(x, Route)]:
+            result = self._routed(plain, args, routes[0], shape)
         elif any(isinstance(x, Scores) for x in live):
-            result = self._of_scores(plain, args, kwargs, shape)
-        elif plain == "new_empty" or plain == "empty_like":
+            result = self._of_scores(plain, args)
+        elif plain in ("new_empty", "empty_like"):
             result = Buffer(shape, [])
         elif plain in ("new_ones", "new_zeros", "zeros_like", "ones_like", "full_like"):
             result = Constant(shape, node)
@@ -122,12 +120,22 @@ class Reader:
             result = self._binary(plain, args, kwargs, shape)
         elif plain in UNARY:
             result = self.graph.elements(plain, args[0], shape=shape) if isinstance(args[0], Value) else None
+        elif plain == "rsub":
+            result = self.graph.elements("-", args[1], args[0], shape=shape)
+        elif plain == "square":
+            result = self.graph.elements("**", args[0], 2, shape=shape)
+        elif plain == "masked_fill":
+            result = self.graph.elements("+", args[0], Constant(()), shape=shape)
         elif plain in REDUCED:
             result = self._reduced(plain, args, kwargs)
         elif plain in SOFTMAX:
             result = self.graph.of_rows("softmax", args[0], [args[1]], True, same=True)
         if result is None:
-            result = self._not_understood(node, name)
+            self.graph.unknown[name] = self.graph.unknown.get(name, 0) + flop
+            value = node.meta.get("val")
+            shapes = [tuple(x.shape) for x in value] if isinstance(value, (list, tuple)) else [shape]
+            given = [self.graph.leaf("given", x) for x in shapes]
+            result = given if isinstance(value, (list, tuple)) else given[0]
         elif flop and isinstance(result, Value):
             self.counted.append((result.node, flop))
         self.values[node] = result
@@ -137,27 +145,16 @@ class Reader:
             return [self._arg(y) for y in x]
         return self.values[x] if x.__class__.__name__ == "Node" else x
 
-    def _not_understood(self, node: Any, name: str) -> Any:
-        value = node.meta.get("val")
-        flop = flop_of(node)
-        self.graph.unknown[name] = self.graph.unknown.get(name, 0) + flop
-        if isinstance(value, (list, tuple)):
-            return [self.graph.leaf("given", tuple(x.shape)) for x in value]
-        return self.graph.leaf("given", shape_of(node))
-
     # Views
 
     def _view(self, x: Any, *shape: Any, node: Any) -> Any:
         return reshaped(x, shape_of(node)) if isinstance(x, Value) else None
 
-    _reshape = _flatten = _unflatten = _view
+    _reshape = _flatten = _unflatten = _squeeze = _view
 
     def _unsqueeze(self, x: Value, axis: int, node: Any) -> Value:
         axis %= len(x.dims) + 1
         return Value(x.node, (*x.dims[:axis], (), *x.dims[axis:]))
-
-    def _squeeze(self, x: Value, *axes: Any, node: Any) -> Value | None:
-        return reshaped(x, shape_of(node))
 
     def _transpose(self, x: Value, one: int, other: int, node: Any) -> Value:
         order = list(range(len(x.dims)))
@@ -193,16 +190,14 @@ class Reader:
         part = self.graph.sliced(x, axis, index, index + 1)
         return part and Value(part.node, (*part.dims[:axis], *part.dims[axis + 1 :]))
 
-    def _split_with_sizes(self, x: Any, sizes: Sequence[int], axis: int = 0, *, node: Any) -> Any:
-        starts = [sum(sizes[:i]) for i in range(len(sizes))]
-        made = [self.graph.sliced(x, axis, a, a + n) for a, n in zip(starts, sizes, strict=True)]
+    def _split(self, x: Value, _: Any, axis: int = 0, *, node: Any) -> Any:
+        starts, made = 0, list[Any]()
+        for part in node.meta["val"]:
+            made.append(self.graph.sliced(x, axis, starts, starts + int(part.shape[axis])))
+            starts += int(part.shape[axis])
         return made if all(made) else None
 
-    def _chunk(self, x: Value, count: int, axis: int = 0, *, node: Any) -> Any:
-        return self._split_with_sizes(x, [int(y.shape[axis]) for y in node.meta["val"]], axis, node=node)
-
-    _split = _chunk
-    _unbind = None
+    _chunk = _split_with_sizes = _split
 
     def _cat(self, parts: Sequence[Any], axis: int = 0, *, node: Any) -> Any:
         shape = shape_of(node)
@@ -237,11 +232,9 @@ class Reader:
         # The slice's dims, with its last dimension as long again as all parts are.
         outer = parts[0].dims[:-1]
         size = run.size
+        wide = length(parts[0].dims[-1])
         dims = tuple(
-            tuple(
-                Atom(y.axis, y.stride * size // length(parts[0].dims[-1]), y.size) if y.axis == COLS else y
-                for y in x
-            )
+            tuple(y._replace(stride=y.stride * size // wide) if y.axis == COLS else y for y in x)
             for x in outer
         )
         x = Value(source, (*dims, (Atom(COLS, 1, size),)))
@@ -281,9 +274,6 @@ class Reader:
             return Value(node, turned.dims)
         return self.graph.elements(BINARY[plain], one, other, shape=shape)
 
-    def _rsub(self, x: Any, y: Any, node: Any) -> Any:
-        return self.graph.elements("-", y, x, shape=shape_of(node))
-
     def _gelu(self, x: Value, node: Any, approximate: str = "none") -> Any:
         return self.graph.elements("gelu_tanh" if approximate == "tanh" else "gelu", x, shape=x.shape)
 
@@ -291,12 +281,6 @@ class Reader:
         for op, bound in (("maximum", low), ("minimum", high)):
             x = self.graph.elements(op, x, bound, shape=x.shape) if bound is not None and x else x
         return x
-
-    def _square(self, x: Value, node: Any) -> Any:
-        return self.graph.elements("**", x, 2, shape=x.shape)
-
-    def _masked_fill(self, x: Any, *_: Any, node: Any) -> Any:
-        return self.graph.elements("+", x, Constant(()), shape=shape_of(node))
 
     def _where(self, condition: Any, x: Any, y: Any, node: Any) -> Any:
         live = next((z for z in (x, y) if isinstance(z, Value)), None)
@@ -357,8 +341,7 @@ class Reader:
 
     def _biased(self, made: Any, bias: Any) -> Any:
         if made is not None and isinstance(bias, Value):
-            node = made.node
-            node.how["bias"] = bias
+            made.node.how["bias"] = bias
             self.graph.leave_out("biases, added as a multiply writes")
         return made
 
@@ -372,12 +355,6 @@ class Reader:
         self.graph.label = self._label(node, "H")
         return self._biased(self.graph.contract(a, b, "mk", "kn", "mn"), bias)
 
-    def _mm(self, a: Any, b: Any, node: Any) -> Any:
-        return self.graph.contract(a, b, "mk", "kn", "mn")
-
-    def _bmm(self, a: Any, b: Any, node: Any) -> Any:
-        return self._matmul(a, b, node=node)
-
     def _baddbmm(self, bias: Any, a: Any, b: Any, node: Any, **_: Any) -> Any:
         return self._matmul(a, b, node=node)
 
@@ -389,13 +366,11 @@ class Reader:
             return None
         if needs_input(a.node) and needs_input(b.node) and one == other == 4:
             return Scores(a, permuted(b, (0, 1, 3, 2)), 1.0, None, False, shape_of(node))
-        return self._product(a, b)
-
-    def _product(self, a: Value, b: Value) -> Any:
-        one, other = len(a.dims), len(b.dims)
         batch = "abcdefgh"[: max(one, other) - 2]
         left, right = batch[len(batch) - one + 2 :], batch[len(batch) - other + 2 :]
         return self.graph.contract(a, b, f"{left}mk", f"{right}kn", f"{batch}mn")
+
+    _mm = _bmm = _matmul
 
     def _einsum(self, equation: str, operands: Sequence[Any], node: Any, **_: Any) -> Any:
         if len(operands) != 2 or not all(isinstance(x, Value) for x in operands):
@@ -405,15 +380,9 @@ class Reader:
         return self.graph.contract(operands[0], operands[1], of_a, of_b, out)
 
     def _conv2d(
-        self,
-        x: Any,
-        weight: Any,
-        bias: Any = None,
-        stride: Any = (1, 1),
-        padding: Any = (0, 0),
-        *_: Any,
+        self, x: Any, weight: Any, bias: Any = None, stride: Any = (1, 1), padding: Any = (0, 0), *_: Any,
         node: Any,
-    ) -> Any:
+    ) -> Any:  # fmt: skip
         """A convolution of patches beside each other is a multiply, of each patch's pixels."""
         kernel = weight.shape[2:]
         if tuple(stride) != tuple(kernel) or any(padding) or x.node.kind != "input":
@@ -472,7 +441,7 @@ class Reader:
             self.attentions[mask.source] = visible(seen)
         return self.attentions[mask.source]
 
-    def _of_scores(self, plain: str, args: Sequence[Any], kwargs: Any, shape: tuple[int, ...]) -> Any:
+    def _of_scores(self, plain: str, args: Sequence[Any]) -> Any:
         """Follow products of queries and keys to the multiply with values: engines run fused attention."""
         if plain == "cat":
             return next(x for x in args[0] if isinstance(x, Scores))
@@ -506,13 +475,7 @@ class Reader:
         routing = Routing(tokens, logits.node.cols, count)
         return [Route(routing, logits, True), Route(routing, logits)]
 
-    def _routed(self, plain: str, args: Sequence[Any], kwargs: Any, shape: tuple[int, ...]) -> Any:
-        route = next(
-            y
-            for x in (*args, *kwargs.values())
-            for y in (x if isinstance(x, list) else [x])
-            if isinstance(y, Route)
-        )
+    def _routed(self, plain: str, args: Sequence[Any], route: Route, shape: tuple[int, ...]) -> Any:
         graph, routing = self.graph, route.routing
         if plain == "index" and isinstance(args[0], Value):
             x = args[0]
@@ -573,7 +536,6 @@ class Reader:
         if plain == "copy" and isinstance(buffer, Buffer):
             buffer.parts.append(args[1])
             return args[1]
-        handler = getattr(self, f"_{plain}", None)
-        if plain == "scaled_dot_product_attention" and handler:
-            return handler(*args, node=node)
+        if plain == "scaled_dot_product_attention":
+            return self._scaled_dot_product_attention(*args, node=node)
         return None

@@ -1,8 +1,10 @@
 """Values of a torch graph that are no arrays yet: routes, scores, parts; and their trees."""
 
+from collections.abc import Mapping
 from math import prod
 from typing import Any, NamedTuple
 
+from umm.errors import InputError
 from umm.program.graph.folds import Value, folded
 from umm.program.graph.nodes import Constant, Leaf, Node, needs_input
 from umm.program.routing import Routing
@@ -34,6 +36,24 @@ class Buffer(NamedTuple):
     def joined(self) -> Joined:
         """Return its parts."""
         return Joined(tuple(self.parts), self.shape)
+
+
+def torch_for(module: Any) -> Any:
+    """Return PyTorch; InputError without it, or if the module is not one of its modules."""
+    try:
+        import torch
+    except ImportError:
+        raise InputError("a module needs PyTorch; pip install 'umm-sim[torch]'") from None
+    if not isinstance(module, torch.nn.Module):
+        raise InputError(f"{type(module).__name__} is not an nn.Module; give one, and its example inputs")
+    return torch
+
+
+def arguments(example_inputs: Any) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    """Return the arguments of a call by place and by name: of a mapping, a tuple, or one argument."""
+    if isinstance(example_inputs, Mapping):
+        return (), dict(example_inputs)
+    return tuple(example_inputs) if isinstance(example_inputs, (list, tuple)) else (example_inputs,), {}
 
 
 def shape_of(node: Any) -> tuple[int, ...]:
