@@ -12,13 +12,7 @@ from math import inf
 
 import numpy as np
 
-from umm.arrays import (
-    Floats,
-    Ints,
-    distinct,
-    group_of_row,
-    in_c,
-)
+from umm.arrays import Floats, Ints, distinct, group_of_row, in_c
 from umm.machines.fabric import narrowest
 from umm.schedules.schedule import Schedule
 from umm.schedules.table.details import BARRIER, KINDS
@@ -40,26 +34,20 @@ def schedule_bound(schedule: Schedule) -> float:
     """
     routes = _routes(schedule)
     alone = seconds_alone(schedule, routes.latency, routes.inverse)
-    total = 0.0
-    # A barrier ends everything before it, so bounds of the phases between barriers add up. Within one phase
-    # the maximum over paths, links and engines is all that can be said.
-    for phase in phases(schedule):
-        total += _of_phase(schedule, routes, alone, phase)
-    return total * ROUNDING
-
-
-def _of_phase(schedule: Schedule, routes: "_Routes", seconds: Floats, phase: range) -> float:
-    """Return a lower bound on the seconds of a phase."""
-    columns = (schedule.rank, schedule.lane, schedule.after_offsets, schedule.after, seconds, routes.latency)
+    columns = (schedule.rank, schedule.lane, schedule.after_offsets, schedule.after, alone, routes.latency)
     known, lanes = routes.known, schedule.lanes
-    shortest: float = bound_in_c(
+    given = (
         *map(np.ascontiguousarray, (*columns, schedule.nbytes, routes.number)),
         np.ascontiguousarray(schedule.kind, np.int8),
         *(known.firsts, known.links, schedule.links.bandwidth, lanes.rank, lanes.engine_numbers),
         np.array([schedule.interference.get(kind, 0.0) for kind in KINDS]),
-        *(phase.start, phase.stop, schedule.ranks),
     )
-    return shortest
+    total = 0.0
+    # A barrier ends everything before it, so bounds of the phases between barriers add up. Within one phase
+    # the maximum over paths, links and engines is all that can be said.
+    for phase in phases(schedule):
+        total += bound_in_c(*given, phase.start, phase.stop, schedule.ranks)
+    return total * ROUNDING
 
 
 def earliest_completions(schedule: Schedule, written: Sequence[Ints]) -> Floats:

@@ -8,13 +8,7 @@ NumPy; see :class:`~umm.program.statements.base.Statement`. How it becomes actio
 from collections.abc import Iterable
 from typing import TypeVar
 
-from umm.program.statements.base import (
-    Statement,
-    reading,
-    renamed,
-    statement_from_dict,
-    statement_to_dict,
-)
+from umm.program.statements.base import Statement, reading, renamed, statement_from_dict, statement_to_dict
 
 Kind = TypeVar("Kind", bound=Statement)
 

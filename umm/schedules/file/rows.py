@@ -110,11 +110,8 @@ class Actions:
                     f"{self._what(i)} has id {shown(row['id'])}; ids must be row numbers 0, 1, 2, …"
                 )
         self.kind = np.array(self._kind, dtype=np.int8)
-        self._rank, self._src, self._dst = (
-            self._whole("rank", least=-1),
-            self._whole("src"),
-            self._whole("dst"),
-        )
+        self._rank = self._whole("rank", least=-1)
+        self._src, self._dst = self._whole("src"), self._whole("dst")
 
     def columns(self) -> dict[str, Any]:
         """Return the columns of the table."""
@@ -159,8 +156,16 @@ class Actions:
         details.fn[:] = self._whole("fn", below=2**31)
         for name, least, below in (("batch_axes", 0, 2), ("groups", 1, 2**31)):
             for i, row in enumerate(self.rows):
-                if name in row:
-                    getattr(details, name)[i] = self._three(i, row[name], name, least, below)
+                if name not in row:
+                    continue
+                given = row[name]
+                if type(given) is not list or len(given) != 3:
+                    raise ScheduleError(
+                        f"{self._what(i)}: {name} = {shown(given)} is not a list of three whole numbers"
+                    )
+                getattr(details, name)[i] = [
+                    whole_number(x, f"{self._what(i)}: {name}", least, below) for x in given
+                ]
         self._slices(details, tensors, temporaries)
         return details
 
@@ -204,58 +209,43 @@ class Actions:
         # A slice names a tensor, where the owner's tile at the operand's rank is meant, or a temporary by
         # number.
         in_buffers = (tensor == -2).nonzero()[0].tolist()
-        buffer = whole_column(
-            [where[place] for place in in_buffers],
-            lambda place: what(in_buffers[place], "buffer of "),
-            0,
-            len(temporaries),
-        )
+        named = [where[place] for place in in_buffers]
+        buffer = whole_column(named, lambda place: what(in_buffers[place], "buffer of "), 0, len(temporaries))
         details.buffer[action[in_buffers], operand[in_buffers]] = firsts[-1] + buffer
         ranks = operand_ranks(self.kind, self._rank, self._src, self._dst)[action, operand]
         for number in np.unique(tensor[tensor >= 0]).tolist():
             places = (tensor == number).nonzero()[0]
             at = action[places], operand[places]
-            tile = _own_tiles(
-                tensors[number].layout, ranks[places], details.rows[at][:, 0], details.cols[at][:, 0]
-            )
+            name, layout = tensors[number].name, tensors[number].layout
+            tile = _own_tiles(layout, ranks[places], details.rows[at][:, 0], details.cols[at][:, 0])
             for place in places[tile < 0].tolist():
-                self._refuse_slice(tensors[number], int(ranks[place]), what(place), rows[place], cols[place])
+                rank, (top, bottom), (left, right) = int(ranks[place]), rows[place], cols[place]
+                if not 0 <= rank < layout.ranks:
+                    raise ScheduleError(f"{what(place)} lies at rank {rank}, which does not exist")
+                raise ScheduleError(
+                    f"{what(place)}: rank {rank} does not hold {name}[{top}:{bottom},{left}:{right}]; "
+                    f"{name} is {layout.shape[0]}x{layout.shape[1]} in layout {layout}"
+                )
             details.buffer[at] = firsts[number] + tile
-
-    def _refuse_slice(self, tensor: Tensor, rank: int, what: str, rows: list[int], cols: list[int]) -> None:
-        layout = tensor.layout
-        if not 0 <= rank < layout.ranks:
-            raise ScheduleError(f"{what} lies at rank {rank}, which does not exist")
-        raise ScheduleError(
-            f"{what}: rank {rank} does not hold {tensor.name}[{rows[0]}:{rows[1]},{cols[0]}:{cols[1]}]; "
-            f"{tensor.name} is {layout.shape[0]}x{layout.shape[1]} in layout {layout}"
-        )
 
     def _what(self, i: int) -> str:
         return f"action {i} ({KINDS[self._kind[i]]})"
 
-    def _whole(self, key: str, nothing: int = -1, least: int = 0, below: int = 2**63) -> Ints:
-        column = np.full(len(self.rows), nothing, dtype=np.int64)
+    def _given(self, key: str) -> tuple[list[int], list[Any], What]:
+        """Return the actions that have a key, their values, and what each value is."""
         present = [i for i, row in enumerate(self.rows) if key in row]
         values = [self.rows[i][key] for i in present]
-        column[present] = whole_column(
-            values, lambda place: f"{self._what(present[place])}: {key}", least, below
-        )
+        return present, values, lambda place: f"{self._what(present[place])}: {key}"
+
+    def _whole(self, key: str, nothing: int = -1, least: int = 0, below: int = 2**63) -> Ints:
+        column, (present, values, what) = np.full(len(self.rows), nothing, dtype=np.int64), self._given(key)
+        column[present] = whole_column(values, what, least, below)
         return column
 
     def _real(self, key: str, nothing: float) -> Floats:
-        column = np.full(len(self.rows), nothing)
-        present = [i for i, row in enumerate(self.rows) if key in row]
-        values = [self.rows[i][key] for i in present]
-        column[present] = real_column(values, lambda place: f"{self._what(present[place])}: {key}")
+        column, (present, values, what) = np.full(len(self.rows), nothing), self._given(key)
+        column[present] = real_column(values, what)
         return column
-
-    def _three(self, i: int, given: Any, key: str, least: int, below: int) -> list[int]:
-        if type(given) is not list or len(given) != 3:
-            raise ScheduleError(
-                f"{self._what(i)}: {key} = {shown(given)} is not a list of three whole numbers"
-            )
-        return [whole_number(x, f"{self._what(i)}: {key}", least, below) for x in given]
 
 
 def _own_tiles(layout: Layout, rank: Ints, row: Ints, col: Ints) -> Ints:

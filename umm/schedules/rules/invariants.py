@@ -1,24 +1,14 @@
 """The rules a schedule must keep, so that every executor can rely on them."""
 
-from collections.abc import Callable
-
 import numpy as np
 
 from umm.arrays import Bools, Ints
 from umm.errors import ScheduleError
-from umm.schedules.rules.touches import check_buffers, check_memory, check_pieces
+from umm.schedules.rules.touches import Refuse, check_buffers, check_memory, check_pieces
 from umm.schedules.table.details import ACCUMULATE, BARRIER, GEMM, GET, KINDS, LOCAL, REDUCE, TRANSFERS
 from umm.schedules.table.table import Table
 
-Refuse = Callable[[Bools, str], None]  # raises an error about the first action of those that break a rule
 _NEVER = np.iinfo(np.int64).max
-
-
-def check_written(schedule: Table, refuse: Refuse) -> None:
-    """Refuse an action that reads a temporary before any row writes it, or after it is overwritten."""
-    bad = np.zeros(len(schedule), dtype=bool)
-    bad[[action for action, _ in unwritten(schedule)]] = True
-    refuse(bad, "reads of a temporary what no row before it has put there")
 
 
 def unwritten(schedule: Table) -> list[tuple[int, int]]:
@@ -47,7 +37,9 @@ def unwritten(schedule: Table) -> list[tuple[int, int]]:
     last = np.maximum.accumulate(np.where(writes, np.arange(len(order)), -1))
     stays: Bools = (last >= 0) & (number[last] == number)
     rectangle = np.concatenate([d.rows[action, operand], d.cols[action, operand]], axis=1)
-    covered = stays & _covers(rectangle[last], rectangle)
+    write = rectangle[last]
+    covered = stays & (write[:, ::2] <= rectangle[:, ::2]).all(axis=1)
+    covered &= (rectangle[:, 1::2] <= write[:, 1::2]).all(axis=1)
     gone = ~writes & ~stays
     asking = (~writes & stays & ~covered).nonzero()[0]
     if len(asking):
@@ -62,13 +54,6 @@ def unwritten(schedule: Table) -> list[tuple[int, int]]:
             gone[reads] = _first_written(rectangle[of_stay], of_stay, rectangle[reads]) > reads
     bad = gone.nonzero()[0]
     return sorted(zip(action[bad].tolist(), operand[bad].tolist(), strict=True))
-
-
-def _covers(outer: Ints, inner: Ints) -> Bools:
-    """Return whether rectangles (top, bottom, left, right) hold others."""
-    starts, stops = [0, 2], [1, 3]
-    within = (outer[:, starts] <= inner[:, starts]) & (inner[:, stops] <= outer[:, stops])
-    return within[:, 0] & within[:, 1]
 
 
 def _first_written(writes: Ints, when: Ints, reads: Ints) -> Ints:
@@ -123,7 +108,10 @@ def check(schedule: Table) -> None:
     check_buffers(schedule)
     check_memory(schedule)
     check_pieces(schedule, refuse)
-    check_written(schedule, refuse)
+    # A temporary is read only after a row has written it, and before it is overwritten.
+    bad = np.zeros(len(schedule), dtype=bool)
+    bad[[action for action, _ in unwritten(schedule)]] = True
+    refuse(bad, "reads of a temporary what no row before it has put there")
 
 
 def _check_order(schedule: Table, refuse: Refuse) -> None:

@@ -14,7 +14,7 @@ from umm.program.tensors import LARGEST
 from umm.schedules.table.details import GEMM, MAP, TRANSFERS, operand_ranks
 from umm.schedules.table.table import Table
 
-Refuse = Callable[[Bools, str], None]
+Refuse = Callable[[Bools, str], None]  # raises an error about the first action of those that break a rule
 
 
 def check_buffers(schedule: Table) -> None:
@@ -245,7 +245,6 @@ def _check_overlap(schedule: Table, refuse: Refuse) -> None:
         refuse(meets & ~((schedule.kind == MAP) & same), "reads what it writes")
         # Two buffers of one slot are the same memory under two names, so reading one destroys the other.
         slot = both & (target != source) & (buffers.slot[target] >= 0)
-        slot &= (buffers.slot[target] == buffers.slot[source]) & (
-            buffers.rank[target] == buffers.rank[source]
-        )
+        for place in (buffers.slot, buffers.rank):
+            slot &= place[target] == place[source]
         refuse(slot, "reads one buffer of a pool slot and writes to another")

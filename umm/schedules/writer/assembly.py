@@ -234,13 +234,9 @@ def part_lines(
     """
     d, buffers, turned = part.details, part.buffers, np.isin(part.buffers.tensor, list(transposed))
     renamed = np.array(tensors, dtype=np.int64)
-    flipped = Buffers(
-        buffers.rank,
-        buffers.slot,
-        renamed[buffers.tensor],
-        np.where(turned[:, None], buffers.cols, buffers.rows),
-        np.where(turned[:, None], buffers.rows, buffers.cols),
-    )
+    rows, cols = buffers.rows, buffers.cols
+    sides = (np.where(turned[:, None], x, y) for x, y in ((cols, rows), (rows, cols)))
+    flipped = Buffers(buffers.rank, buffers.slot, renamed[buffers.tensor], *sides)
     # A part is renumbered: its tiles to the tiles of the tensor that stands for theirs, its temporaries to
     # new ones. A tensor that is stored transposed swaps the rows and columns of its slices, and a gemm that
     # reads it flips its trans bit, so that no byte moves for it.

@@ -46,11 +46,7 @@ KERNEL = "kernel"
 """The lane on which a collective's kernel adds up: its sums are in memory when the next kernel starts."""
 MOST_OBJECTS = 50_000  # actions after which they become columns, which take a fifth of the memory
 Row = int | None  # number of an action, None where empty work was left out
-
-
 FEWEST_AT_ONCE = 32  # transfers of which fewer are written one by one
-
-
 MOST_KEPT, ONE_KEPT = 2_000_000, 200_000
 """Transfers that are kept to be written again, 150 bytes each, and of one key."""
 
@@ -577,22 +573,18 @@ class Builder(Room):
         if not waiting:
             return
         noted, self._noted = self._noted, None
-        self._write_several(waiting[0] if len(waiting) == 1 else _one_after_another(waiting))
-        self._noted = noted
-
-    def _write_several(self, several: Transfers) -> None:
-        """Write transfers at once, or one by one where they are few or need features that only that has."""
-        kind, source, into, hows, how = several
+        kind, source, into, hows, how = waiting[0] if len(waiting) == 1 else _one_after_another(waiting)
         full = (source.elements > 0) | (into.elements > 0)
         if not full.all():
             kind, source, into, how = kind[full], source.taken(full), into.taken(full), how[full]
+        # One by one where they are few, or need features that only that has.
         if len(kind) >= FEWEST_AT_ONCE and self._are_alike(source, into):
             self._transfer_at_once(kind, source, into, hows, how)
-            return
-        for each, piece, target, number in zip(
-            kind.tolist(), source.all(), into.all(), how.tolist(), strict=True
-        ):
-            self._transfer(each, piece, target, **hows[number])
+        else:
+            each = zip(kind.tolist(), source.all(), into.all(), how.tolist(), strict=True)
+            for one, piece, target, number in each:
+                self._transfer(one, piece, target, **hows[number])
+        self._noted = noted
 
     def _are_alike(self, source: Slices, into: Slices) -> bool:
         """Whether transfers can be written at once: in no order, rows and columns as they are."""

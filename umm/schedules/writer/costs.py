@@ -271,13 +271,9 @@ class _Columns:
             self._go_over(machine, d, maps, written.functions, tensors)
 
     def _go_over(
-        self,
-        machine: Machine,
-        d: Details,
-        maps: Ints,
-        functions: Sequence[Function],
+        self, machine: Machine, d: Details, maps: Ints, functions: Sequence[Function],
         tensors: Sequence[Tensor],
-    ) -> None:
+    ) -> None:  # fmt: skip
         """Set the seconds of maps that NumPy performs: passes over arrays, not one over its operands."""
         for row in maps.tolist():
             called = functions[d.fn[row]]
@@ -366,14 +362,8 @@ class _Columns:
             keys[:, factor, 0] = d.buffer[gemms, factor]
             keys[:, factor, 1:3], keys[:, factor, 3:5] = d.rows[gemms, factor], d.cols[gemms, factor]
         keys[:, 0, 0], keys[:, 0, 1], keys[:, 0, 5] = buffers.rank[c], buffers.slot[c], 1
-        counts = np.stack(
-            [
-                c >= temporary,
-                large[a] | ((a < temporary) & (buffers.rank[a] == self.rank[gemms])),
-                large[b],
-            ],
-            axis=1,
-        )
+        own = (a < temporary) & (buffers.rank[a] == self.rank[gemms])
+        counts = np.stack([c >= temporary, large[a] | own, large[b]], axis=1)
         gemm, operand = counts.nonzero()
         # np.unique returns the first row of each key, and nonzero goes gemm by gemm: first means first in
         # time.
@@ -418,16 +408,8 @@ def _details(actions: Sequence[Action]) -> Details:
     gemms = [i for i, action in enumerate(actions) if action.kind == GEMM]
     if gemms:
         how = zip(*(actions[i].multiplied for i in gemms), strict=True)
-        columns: tuple[NDArray[Any], ...] = (
-            details.trans,
-            details.alpha,
-            details.beta,
-            details.batch,
-            details.batch_axes,
-            details.groups,
-        )
-        for column, values in zip(columns, how, strict=True):
-            column[gemms] = values
+        for name, values in zip(Multiplied._fields, how, strict=True):
+            getattr(details, name)[gemms] = values
     return details
 
 
