@@ -1,11 +1,14 @@
-"""A machine's collectives as the tables that others read: XLA's, and that of NCCL's example tuner."""
+"""Collectives as the tables that others read: XLA's, and that of NCCL's example tuner."""
 
 from collections.abc import Iterator
 
-from umm.errors import MachineError
+from umm.errors import InputError, MachineError
 from umm.machines import Machine
 from umm.plans.collectives.library import choose, domains, refuses
+from umm.profiles.kernel import Kernel
+from umm.profiles.scheduled import trace_kernels
 from umm.quoting import textproto
+from umm.traces.trace import Trace
 
 SIZES = [2**x for x in range(10, 32)]
 OPCODES = {
@@ -21,6 +24,8 @@ WAYS = {
     "simple": ("ring", "simple"),
 }  # fmt: skip
 """The algorithm and the protocol of a way, as the example tuner spells them."""
+COLUMNS = "# collective_type,min_bytes,max_bytes,algorithm,protocol,channels,nNodes,nRanks"
+NEAR = 2  # factor of a collective's bytes, down and up, for which a line of a schedule's holds
 
 
 def xla_table(machine: Machine, platform: str) -> str:
@@ -40,23 +45,19 @@ def xla_table(machine: Machine, platform: str) -> str:
         for ranks in _groups(machine):
             for nbytes in SIZES:
                 choice = choose(machine, what, tuple(range(ranks)), machine.device_count, nbytes)
-                lines += _entry(opcode, what, nbytes, ranks, machine.device_count // ranks, choice.seconds)
+                elements = max(1, nbytes // 4 // (ranks if what == "reduce-scatter" else 1))
+                groups = f"num_replica_groups: {machine.device_count // ranks} num_devices_per_group: {ranks}"
+                lines += [
+                    "    entries {",
+                    "      instruction {",
+                    f'        opcode: "{opcode}"',
+                    f"        shape {{ element_type: F32 dimensions: {elements} }}",
+                    f"        collective_device_list {{ iota_replica_group_list {{ {groups} }} }}",
+                    "      }",
+                    f"      network_throughput_bytes_per_sec: {round(nbytes / choice.seconds)}",
+                    "    }",
+                ]
     return "\n".join([*lines, "  }", "}", ""])
-
-
-def _entry(opcode: str, what: str, nbytes: int, ranks: int, groups: int, seconds: float) -> list[str]:
-    elements = nbytes // 4 // (ranks if what == "reduce-scatter" else 1)
-    return [
-        "    entries {",
-        "      instruction {",
-        f'        opcode: "{opcode}"',
-        f"        shape {{ element_type: F32 dimensions: {max(1, elements)} }}",
-        "        collective_device_list { iota_replica_group_list { "
-        f"num_replica_groups: {groups} num_devices_per_group: {ranks} }} }}",
-        "      }",
-        f"      network_throughput_bytes_per_sec: {round(nbytes / seconds)}",
-        "    }",
-    ]
 
 
 def nccl_tuner(machine: Machine) -> str:
@@ -72,13 +73,44 @@ def nccl_tuner(machine: Machine) -> str:
             f"{machine.name} has {machine.library.name}, which takes no tuner; "
             f"choose a machine with {' or '.join(TAKE_TUNERS)}"
         )
-    lines = ["# collective_type,min_bytes,max_bytes,algorithm,protocol,channels,nNodes,nRanks"]
+    lines = [COLUMNS]
     for what, spelled in TUNED.items():
         for ranks in _groups(machine):
             nodes = len(domains(machine, range(ranks), machine.device_count))
             for least, most, name in _ranges(machine, what, ranks):
                 algorithm, protocol = WAYS.get(name, (name, "simple"))
                 lines.append(f"{spelled},{least},{most},{algorithm},{protocol},-1,{nodes},{ranks}")
+    return "\n".join([*lines, ""])
+
+
+def tuner_lines(trace: Trace, machine: Machine) -> str:
+    """Return lines of NCCL's example tuner for the gathers and sums of a schedule.
+
+    InputError for a machine without such a library, or a schedule without collectives.
+    """
+    library = machine.library
+    if library is None or library.name not in TAKE_TUNERS:
+        raise InputError(f"{machine.name} has no library that takes a tuner; choose one with NCCL or RCCL")
+    lines = [COLUMNS]
+    sizes: dict[tuple[str, int, int], Kernel] = {}
+    for rank in {0, trace.schedule.ranks - 1}:
+        for one in trace_kernels(trace, rank):
+            if one.kind in TUNED:
+                sizes.setdefault((one.kind, one.ranks, one.nbytes), one)
+    for (kind, ranks, nbytes), one in sorted(sizes.items()):
+        if refuses(machine, one.group, machine.device_count) is not None:
+            lines.append(
+                f"# {kind} of {nbytes} bytes over ranks {one.group[0]} to {one.group[-1]}: not NCCL's"
+            )
+            continue
+        way = choose(machine, kind, one.group, machine.device_count, nbytes).name
+        algorithm, protocol = WAYS.get(way, (way, "simple"))
+        nodes = len(domains(machine, one.group, machine.device_count))
+        spelled = TUNED[kind]
+        lines.append(f"{spelled},{nbytes // NEAR},{nbytes * NEAR},{algorithm},{protocol},-1,{nodes},{ranks}")
+    if len(lines) == 1:
+        raise InputError("the schedule gathers and sums nothing that NCCL's tuner names")
+    lines.append("# umm moves one-sided, in slices; the lines are of collectives of the same bytes and ranks")
     return "\n".join([*lines, ""])
 
 

@@ -1,9 +1,7 @@
 """The problem a program is emitted for, and the start of a torch program."""
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from textwrap import indent, wrap
-from typing import Any
 
 from umm.checks import TOLERANCE
 from umm.layouts.layout import Layout
@@ -18,9 +16,7 @@ class Described:
     """A multiply as a program needs it."""
 
     problem: Problem  # sizes, type and layouts
-    machine: str  # name of the machine it was chosen for, or its file
     stationary: str  # the matrix that stays in place
-    options: Mapping[str, Any]  # how umm makes the schedule, as keywords of `umm.schedule`; defaults left out
     note: str  # what is known of it, in a line or several
 
     def filled(self, template: str, **more: object) -> str:

@@ -1,6 +1,6 @@
 """From a multiply with its layouts to the text of a program in a framework."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import fields
 from typing import Any
 
@@ -12,6 +12,8 @@ from umm.layouts.frameworks.words import shared_mesh
 from umm.plans.multiply.options import Options
 from umm.program.problem import Problem
 from umm.quoting import python
+
+TARGETS = ("torch", "jax", "umm")  # frameworks that there are programs for
 
 
 def emit(
@@ -33,28 +35,21 @@ def emit(
         raise InputError(f"there is no program for {target!r}; choose from {', '.join(TARGETS)}")
     if is_float8(problem.dtype):
         raise InputError(f"no program is written for {problem.dtype}, which has scales; choose bfloat16")
-
+    asked = Described(problem, stationary, note)
+    if target == "jax":
+        return jax_program.program(asked)
+    if target == "torch":  # DTensor's program where one mesh has all layouts, else one that sends ranges
+        meshes = shared_mesh([*problem.outside, asked.stays])
+        return torch_ranges.program(asked) if meshes is None else torch_mesh.program(asked, meshes)
+    # A script on umm itself: the schedule, predicted, executed and checked.
     defaults = {field.name: field.default for field in fields(Options)}
     changed = {name: value for name, value in options.items() if value != defaults.get(name)}
-    return TARGETS[target](Described(problem, machine, stationary, changed, note))
-
-
-def _torch(asked: Described) -> str:
-    """Return DTensor's program where one mesh has all layouts, else one that sends ranges."""
-    meshes = shared_mesh([*asked.problem.outside, asked.stays])
-    return torch_ranges.program(asked) if meshes is None else torch_mesh.program(asked, meshes)
-
-
-def _umm(asked: Described) -> str:
-    """Return a script on umm itself: the schedule, predicted, executed and checked."""
-    problem = asked.problem
-    options = "".join(f", {name}={value!r}" for name, value in asked.options.items())
     return asked.filled(
         UMM,
-        machine=python.literal(asked.machine),
+        machine=python.literal(machine),
         type=repr(problem.dtype),
         c_type=repr(problem.c_dtype),
-        options=options,
+        options="".join(f", {name}={value!r}" for name, value in changed.items()),
         given=f" given={problem.given!r}," if problem.given else "",
         **{f"{x}_text": repr(getattr(problem, x)) for x in "abc"},
     )
@@ -105,10 +100,3 @@ def main() -> None:
 if __name__ == "__main__":
     main()
 '''
-
-TARGETS: dict[str, Callable[[Described], str]] = {
-    "torch": _torch,
-    "jax": jax_program.program,
-    "umm": _umm,
-}
-"""What programs there are, by the name of the framework."""
