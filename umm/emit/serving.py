@@ -19,9 +19,8 @@ def vllm(d: Deployment, model: str) -> Iterator[str]:
 
     Source: vllm/engine/arg_utils.py.
     """
-    yield f"vllm serve {shell.word(model)} --tensor-parallel-size {d.tp}" + _if(
-        d.attention_dp > 1, f" --data-parallel-size {d.attention_dp}"
-    )
+    data = f" --data-parallel-size {d.attention_dp}" * (d.attention_dp > 1)
+    yield f"vllm serve {shell.word(model)} --tensor-parallel-size {d.tp}{data}"
     shared, groups = d.experts_split
     if groups > 1:
         yield "--enable-expert-parallel"
@@ -41,19 +40,14 @@ def sglang(d: Deployment, model: str) -> Iterator[str]:
 
     Source: sglang/srt/server_args.py; --attn-dp-size as in 0.5.23.
     """
-    yield f"python -m sglang.launch_server --model-path {shell.word(model)} --tp-size {d.ranks}" + _if(
-        d.attention_dp > 1, f" --attn-dp-size {d.attention_dp}"
-    )
+    data = f" --attn-dp-size {d.attention_dp}" * (d.attention_dp > 1)
+    yield f"python -m sglang.launch_server --model-path {shell.word(model)} --tp-size {d.ranks}{data}"
     if d.experts_split[1] > 1:
         yield f"--ep-size {d.experts_split[1]}"
     yield f"--max-running-requests {d.concurrency} --context-length {d.input + d.output}"
     if d.chunk:
         yield f"--chunked-prefill-size {d.chunk} --enable-mixed-chunk"
     yield from _types(d, "--kv-cache-dtype fp8_e4m3")
-
-
-def _if(condition: bool, text: str) -> str:
-    return text if condition else ""
 
 
 def _types(d: Deployment, cache: str) -> Iterator[str]:

@@ -64,20 +64,25 @@ class Recurrence:
             w.weight(name, 1, decays, "scale")
         w.weight("gn", 1, values, "scale")
         self._operands()
-        how = self._how(sequences)
+        self.how: dict[str, Any] = {
+            "key": sizes.key, "value": sizes.value, "share": sizes.heads // sizes.groups,
+            "sequences": sequences, "delta": sizes.delta,
+        }  # fmt: skip
         self._wide("O")
         state = write_states(w, sequences, values, sizes)
-        w.statements.append(Scan("O", "Q", "K", "V", "Dc", "Rt", "St", **how, state=state))
-        (self._norm_then_gate if sizes.delta else self._gate_then_norm)()
+        w.statements.append(Scan("O", "Q", "K", "V", "Dc", "Rt", "St", **self.how, state=state))
+        if sizes.delta:  # G = silu(Z) · norm(O), head by head
+            w.fused_map(self._wide("On"), "head_norm", "O", head=sizes.value)
+            w.fused_map(self._wide("Op"), "mul_cols", "On", "gn")
+            w.fused_map(self._wide("Og"), "silu_mul", "Zg", "Op")
+        else:  # G = norm(silu(Z) · (O + skip · V)), group by group
+            w.weight("sk", 1, values, "scale")
+            w.map(self._wide("Ot"), "mul_cols", "V", "sk")
+            w.fused_map(self._wide("Op"), "add", "Ot", "O")
+            w.fused_map(self._wide("Om"), "silu_mul", "Zg", "Op")
+            w.fused_map(self._wide("On"), "head_norm", "Om", head=values // sizes.groups)
+            w.fused_map(self._wide("Og"), "mul_cols", "On", "gn")
         w.multiply(y, "Og", "Wo")
-        self.how = how
-
-    def _how(self, sequences: int) -> dict[str, Any]:
-        one = self.sizes
-        share = one.heads // one.groups
-        return {
-            "key": one.key, "value": one.value, "share": share, "sequences": sequences, "delta": one.delta,
-        }  # fmt: skip
 
     def _project(self, name: str, x: str, cols: int, head: int) -> None:
         """Write a tensor as X times a weight of its name."""
@@ -105,28 +110,6 @@ class Recurrence:
         w.fused_map(w.inner("Dc", like.cols, like.head), "decay", "Ad", "al")
         w.fused_map(w.inner("Rt", one.heads, 1), *(("sigmoid", "B0") if one.delta else ("softplus", "Ad")))
 
-    def _norm_then_gate(self) -> None:
-        """Write G = silu(Z) · norm(O), head by head, as gated delta nets have it."""
-        w = self.w
-        w.fused_map(self._wide("On"), "head_norm", "O", head=self.sizes.value)
-        w.fused_map(self._wide("Op"), "mul_cols", "On", "gn")
-        w.fused_map(self._wide("Og"), "silu_mul", "Zg", "Op")
-
-    def _gate_then_norm(self) -> None:
-        """Write G = norm(silu(Z) · (O + skip · V)), group by group, as Mamba-2 has it."""
-        w = self.w
-        w.weight("sk", 1, self.values, "scale")
-        w.map(self._wide("Ot"), "mul_cols", "V", "sk")
-        w.fused_map(self._wide("Op"), "add", "Ot", "O")
-        w.fused_map(self._wide("Om"), "silu_mul", "Zg", "Op")
-        w.fused_map(self._wide("On"), "head_norm", "Om", head=self._group)
-        w.fused_map(self._wide("Og"), "mul_cols", "On", "gn")
-
-    @property
-    def _group(self) -> int:
-        """Columns that Mamba-2 normalises together."""
-        return self.values // self.sizes.groups
-
     def _by_scale(self, scale: str, dy: str, x: str) -> None:
         """Write the gradient by the scales of the columns of x."""
         w = self.w
@@ -148,7 +131,7 @@ class Recurrence:
         else:
             self._by_scale("gn", "dOg", "On")
             w.map(w.gradient("On"), "mul_cols", "dOg", "gn")
-            w.fused_map(w.gradient("Om"), "head_norm_grad", "Om", "dOn", head=self._group)
+            w.fused_map(w.gradient("Om"), "head_norm_grad", "Om", "dOn", head=self.values // one.groups)
             w.fused_map(w.gradient("Op"), "silu_mul", "Zg", "dOm")
             w.fused_map(w.gradient("Zg"), "silu_mul_grad", "Zg", "Op", "dOm")
             self._by_scale("sk", "dOp", "V")

@@ -115,13 +115,10 @@ class Routing:
         seed, spare, groups, data, of_data, *zigzag = (
             parse_whole(others[x] or "0") for x in (0, 2, 3, 4, 5, 6, 7)
         )
-        sizes, capacity, each = (
-            (parse_whole(tokens), parse_whole(experts), parse_whole(top_k)),
-            parse_real(others[1] or "0"),
-            bool(others[8]),
-        )
+        sizes = parse_whole(tokens), parse_whole(experts), parse_whole(top_k)
         of_groups = data or 1, of_data, (zigzag[0], zigzag[1])
-        return cls(*sizes, rule, seed, capacity, spare, groups or 1, each, *of_groups)
+        capacity = parse_real(others[1] or "0")
+        return cls(*sizes, rule, seed, capacity, spare, groups or 1, bool(others[8]), *of_groups)
 
     def __str__(self) -> str:
         text = f"{self.tokens}x{self.experts}x{self.top_k}:{self.rule}:{self.seed}"
@@ -197,15 +194,10 @@ class Routing:
         """Return how many copies of each expert a data group has, and the place of each copy."""
         if not self.spare:
             return np.ones(self.experts, dtype=np.int64), np.arange(self.experts, dtype=np.int64)
-        copies = self._copies(counts)
-        return copies, self._placed(counts, copies)
-
-    def _copies(self, counts: Ints) -> Ints:
-        """Return how many slots each expert has: always the one with most rows for each gets one more."""
         copies = np.ones(self.experts, dtype=np.int64)
-        for _ in range(self.spare):
+        for _ in range(self.spare):  # always the one with most rows for each copy gets one more
             copies[np.argmax(counts / copies)] += 1
-        return copies
+        return copies, self._placed(counts, copies)
 
     def _placed(self, counts: Ints, copies: Ints) -> Ints:
         """Return the place of each copy of each expert: the largest first, to the group with fewest rows."""

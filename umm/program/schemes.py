@@ -224,18 +224,15 @@ def on_nodes(nodes: int, size: int) -> list[str]:
     >>> on_nodes(128, 8)[-2:]
     ['tp32x32', '2d8x128']
     """
+    # Weights cut about as often by rows as by columns, several nodes either way: with p ranks each moves a
+    # share of activations that falls as the root of p, where all by columns it is always the same. On fewer
+    # nodes than a node has devices that does not pay yet.
+    able = [k for k in range(2, nodes) if nodes % k == 0 and (k * size) ** 2 >= nodes * size]
+    both_ways = [f"tp{able[0] * size}x{nodes // able[0]}"] if nodes > size and able else []
     return [
         f"tp{size}-dp{nodes}", f"sp{size}-dp{nodes}", f"fsdp{nodes * size}", f"hsdp{size}x{nodes}",
-        f"fsdp{nodes}-tp{size}", f"fsdp{nodes}-sp{size}", *_cut_both_ways(nodes, size), f"2d{size}x{nodes}",
+        f"fsdp{nodes}-tp{size}", f"fsdp{nodes}-sp{size}", *both_ways, f"2d{size}x{nodes}",
     ]  # fmt: skip
-
-
-def _cut_both_ways(nodes: int, size: int) -> list[str]:
-    """Return the scheme that cuts weights about as often by rows as by columns, several nodes either way."""
-    # With p ranks each moves a share of activations that falls as the root of p, where all by columns it is
-    # always the same; on fewer nodes than a node has devices that does not pay yet.
-    able = [k for k in range(2, nodes) if nodes % k == 0 and (k * size) ** 2 >= nodes * size]
-    return [f"tp{able[0] * size}x{nodes // able[0]}"] if nodes > size and able else []
 
 
 def mesh_choices(

@@ -46,7 +46,15 @@ class Tensor:
                 "write a letter, then letters, digits, _ and . (64 at most): W1, layer0.dX"
             )
         itemsize(self.dtype, owner=f"tensor {self.name}")
-        check_stored(self.name, self.dtype, self.stored)
+        if self.stored and self.stored not in EXPANDED:
+            known = ", ".join(EXPANDED)
+            raise ProblemError(
+                f"tensor {self.name} cannot be stored as {shown(self.stored)}; choose from {known}"
+            )
+        if self.stored and rated(self.dtype) in FLOAT8:
+            raise ProblemError(
+                f"tensor {self.name} of {self.dtype} cannot be stored as {self.stored}; 16 bits or more can"
+            )
         if self.role not in ROLES:
             raise ProblemError(
                 f"role {self.role!r} of tensor {self.name} is unknown; choose from {', '.join(ROLES)}"
@@ -175,20 +183,6 @@ def by_name(tensors: Iterable[Tensor]) -> dict[str, Tensor]:
             raise ProblemError(f"two tensors are named {tensor.name}; give each a name of its own")
         named[tensor.name] = tensor
     return named
-
-
-def check_stored(name: str, dtype: str, stored: str) -> None:
-    """Refuse a type that kernels do not expand to a tensor's own.
-
-    ProblemError naming the types that they expand.
-    """
-    if not stored:
-        return
-    if stored not in EXPANDED:
-        known = ", ".join(EXPANDED)
-        raise ProblemError(f"tensor {name} cannot be stored as {shown(stored)}; choose from {known}")
-    if rated(dtype) in FLOAT8:
-        raise ProblemError(f"tensor {name} of {dtype} cannot be stored as {stored}; 16 bits or more can")
 
 
 def _check_shape(name: str, rows: int, cols: int) -> None:

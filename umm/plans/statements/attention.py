@@ -273,7 +273,7 @@ class Queries:
     def columns(self, names: Sequence[str], cols: Interval) -> dict[str, Interval]:
         """Return the columns of keys and of values, or their gradients, beside some columns of keys."""
         return {
-            x: self.heads.of_values(cols) if number else cols
+            x: self.heads.of_result(cols) if number else cols
             for number, x in enumerate(dict.fromkeys(names[:2]))
         }
 
@@ -524,7 +524,7 @@ class _Backward(Queries):
                 job = self.jobs[number]
                 rows = heads.seen(job.rows) if place else hull  # the first one writes all, zero where unseen
                 of_keys = heads.of_keys(job.own)
-                spans = (of_keys, heads.of_values(of_keys), Interval(0, heads.rotary))
+                spans = (of_keys, heads.of_result(of_keys), Interval(0, heads.rotary))
                 keys = [
                     x.cut(rows, span)
                     for x, span in zip(by_cols[rank, heads.of_keys(job.cols)], spans, strict=False)

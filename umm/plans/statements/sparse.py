@@ -80,7 +80,7 @@ class _Writing(Queries):
         seen = heads.seen(job.rows)
         k, v, *shared = (x.cut(seen, x.cols) for x in self.keys[job.rank, heads.of_keys(job.cols)])
         of_keys = heads.of_keys(cols)
-        k, v = k.cut(seen, of_keys), v.cut(seen, heads.of_values(of_keys))
+        k, v = k.cut(seen, of_keys), v.cut(seen, heads.of_result(of_keys))
         q = self.at(one.q, job, job.cols, f"q {number}").cut(job.rows, cols)
         spans = {x: Interval(0, build.layout(x).shape[1]) for x in (one.iq, one.iw)}
         iq, iw = (self.at(x, job, span, f"{x} {number}") for x, span in spans.items())
@@ -96,7 +96,7 @@ class _Writing(Queries):
         of_keys, indices = heads.of_keys(job.own), self.build.layout(one.iw).shape[1]
         seen = heads.seen(job.rows)
         return {
-            "sparse_dk": (seen, of_keys), "sparse_dv": (seen, heads.of_values(of_keys)),
+            "sparse_dk": (seen, of_keys), "sparse_dv": (seen, heads.of_result(of_keys)),
             "sparse_diq": (job.rows, Interval(0, indices * one.index)),
             "sparse_dik": (seen, Interval(0, one.index)), "sparse_diw": (job.rows, Interval(0, indices)),
             "sparse_dqr": (job.rows, heads.of_rotary(job.own)),

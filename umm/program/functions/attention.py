@@ -96,17 +96,13 @@ class Heads(NamedTuple):
         return Interval(heads.start * self.rotary, heads.stop * self.rotary)
 
     def of_result(self, cols: Interval) -> Interval:
-        """Return the columns of the result of some columns of queries, whole heads."""
-        heads = self.of_rows(cols)
-        return Interval(heads.start * self.values, heads.stop * self.values)
+        """Return the columns of the result of some columns of queries, or of values of those of keys.
 
-    def of_values(self, cols: Interval) -> Interval:
-        """Return the columns of values beside some columns of keys, whole heads.
-
-        >>> Heads(64, 2, 8, 8, True, value=32).of_values(Interval(64, 192))
+        >>> Heads(64, 2, 8, 8, True, value=32).of_result(Interval(64, 192))
         Interval(start=32, stop=96)
         """
-        return self.of_result(cols)
+        heads = self.of_rows(cols)
+        return Interval(heads.start * self.values, heads.stop * self.values)
 
     def seen(self, rows: Interval) -> Interval:
         """Return the keys from the first to the last that some queries see.
@@ -297,19 +293,13 @@ def attend_merge(
     o: Array, lse: Array, more: Array, more_lse: Array, *, at: Place, **parameters: Any
 ) -> Array:
     """Return the attention of queries over two sets of keys, from that over each and the logarithms."""
-    result, total = np.empty_like(o), attend_merge_lse(lse, more_lse)
+    result, total = np.empty_like(o), np.logaddexp(lse, more_lse)
     safe = np.where(np.isneginf(total), 0, total)  # a query that sees no key of either
     width = heads_of(parameters).values
     for head in range(total.shape[1]):
         cols, place = slice(head * width, (head + 1) * width), slice(head, head + 1)
         one, other = (np.exp(x[:, place] - safe[:, place]) for x in (lse, more_lse))
         result[:, cols] = o[:, cols] * one + more[:, cols] * other
-    return result
-
-
-def attend_merge_lse(lse: Array, more_lse: Array) -> Array:
-    """Return the logarithm of each query's sum over two sets of keys."""
-    result: Array = np.logaddexp(lse, more_lse)
     return result
 
 
@@ -443,7 +433,7 @@ def _fits(signature: str) -> Callable[[Spans, Mapping[str, Any]], str | None]:
         queries, keys = Interval(first, last), heads.of_keys(Interval(first, last))
         wanted = {
             "c": queries, "v": heads.of_result(queries), "h": heads.of_rows(queries),
-            "p": heads.of_rotary(queries), "g": keys, "w": heads.of_values(keys),
+            "p": heads.of_rotary(queries), "g": keys, "w": heads.of_result(keys),
             "e": Interval(0, heads.rotary),
         }  # fmt: skip
         names = {"g": "the keys", "w": "the values", "p": "rotary positions", "e": "rotary positions"}
@@ -458,14 +448,10 @@ def _fits(signature: str) -> Callable[[Spans, Mapping[str, Any]], str | None]:
     return refuses
 
 
-_ONE, _MANY, _NONE = (
-    Parameter(1, whole=True, least=1),
-    Parameter(whole=True, least=1),
-    Parameter(0, whole=True),
-)
+_MANY, _NONE = Parameter(whole=True, least=1), Parameter(0, whole=True)
 _PARAMETERS = {
-    "head": _MANY, "share": _ONE, "queries": _MANY, "keys": _MANY, "causal": Parameter(1, whole=True),
-    "window": _NONE, "value": _NONE,
+    "head": _MANY, "share": Parameter(1, whole=True, least=1), "queries": _MANY, "keys": _MANY,
+    "causal": Parameter(1, whole=True), "window": _NONE, "value": _NONE,
 }  # fmt: skip
 _PASS = "rc,kg,kw,rv,rh,rh"
 _ROTARY = "rp,ke"
@@ -486,7 +472,7 @@ def _functions() -> Iterator[Function]:
     dot, merged = "rv,rv->rh", "rv,rh,rv,rh->rv"
     yield Function("attend_dot", dot, attend_dot, _PARAMETERS, indexed=True, misfit=_fits(dot))
     yield Function("attend_merge", merged, attend_merge, _PARAMETERS, indexed=True, misfit=_fits(merged))
-    yield Function("attend_merge_lse", "rh,rh->rh", attend_merge_lse)
+    yield Function("attend_merge_lse", "rh,rh->rh", np.logaddexp)
     for name, reads, result, form in _OF:
         for rotary in (True,) if result in _ROTARY else (False, True):
             parameters = _PARAMETERS | ({"rotary": _MANY, "scaled": _NONE} if rotary else {})

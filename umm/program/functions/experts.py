@@ -15,7 +15,7 @@ from umm.errors import ProblemError
 from umm.interval import Interval
 from umm.numbers import parse_whole
 from umm.program.functions.signature import Array, Function, Parameter, Place
-from umm.program.routing import Routing, routing
+from umm.program.routing import routing as _routing
 
 
 class Text(Parameter):
@@ -135,10 +135,6 @@ def ranges(rows: str) -> tuple[Interval, ...]:
     (Interval(start=0, stop=3), Interval(start=5, stop=8))
     """
     return tuple(Interval(*map(parse_whole, span.split("-"))) for span in rows.split("+"))
-
-
-def _routing(text: str) -> Routing:
-    return routing(text)
 
 
 def _reads(at: Place, number: int) -> Interval:

@@ -18,7 +18,6 @@ from umm.program.functions.signature import Array, Function, Place
 
 MARK = " | "  # between the expression and the signature
 LETTERS = "abcdefghi"
-NOT_KEPT = "const"  # an operand whose elements a framework computes once, such as a mask; it is not kept
 
 
 def _by_width(form: Callable[[Array], Array]) -> Callable[[Array, float], Array]:
@@ -82,7 +81,7 @@ ELEMENTS: Mapping[str, Callable[..., Array]] = {
     "gelu": lambda x: x * forms.normal_cdf(x),
     "gelu_tanh": lambda x: 0.5 * x * (1.0 + np.tanh(0.7978845608028654 * (x + 0.044715 * x**3))),
     "erf": lambda x: 2.0 * forms.normal_cdf(x * 1.4142135623730951) - 1.0,
-    "gelu_tanh_slope": lambda x: _gelu_tanh_slope(x),
+    "gelu_tanh_slope": _gelu_tanh_slope,
     "gelu_slope": lambda x: forms.gelu_grad(x, np.ones_like(x)),
     "step": lambda x: np.where(x > 0, 1.0, 0.0),
     "relu": lambda x: np.maximum(x, 0.0),
@@ -155,6 +154,7 @@ def _checked(tree: ast.expr, letters: str, text: str) -> list[int]:
         match node:
             case ast.Name(id=name) if name in letters or name in ROWS or name in ELEMENTS:
                 continue
+            # `const` is an operand that a framework computes once, such as a mask; it is not kept.
             case ast.Name(id="rope" | "rope_grad" | "const"):
                 continue
             case ast.Constant(value=int() | float()) | ast.Load() | ast.operator() | ast.unaryop():

@@ -62,12 +62,8 @@ class States(NamedTuple):
         Interval(start=0, stop=8)
         """
         shared = self.shared(heads)
-        widths = {
-            "c": (heads, self.value),
-            "g": (shared, self.key),
-            "h": (heads, self.decays),
-            "p": (heads, 1),
-        }
+        by_head = {"c": self.value, "h": self.decays, "p": 1}
+        widths = {"g": (shared, self.key)} | {x: (heads, width) for x, width in by_head.items()}
         return {x: Interval(span.start * width, span.stop * width) for x, (span, width) in widths.items()}
 
     def rows(self, tokens: Interval) -> Interval:
@@ -136,10 +132,6 @@ class _Scanned(NamedTuple):
             place = (number - first) * key
             yield slice(start - rows.start, stop - rows.start), slice(place, place + key)
 
-    def by_heads(self, state: Array) -> Array:
-        """Return the states of a sequence, key columns of all heads side by side, by heads."""
-        return state.reshape(self.states.key, -1, self.states.value).swapaxes(0, 1)
-
     def side_by_side(self, state: Array) -> Array:
         """Return states by heads as a matrix."""
         return state.swapaxes(0, 1).reshape(self.states.key, -1)
@@ -147,7 +139,7 @@ class _Scanned(NamedTuple):
     def first(self, before: Array | None, place: slice) -> Array:
         """Return the states that a sequence starts with: zero if there are none."""
         if before is not None:
-            return self.by_heads(before[place])
+            return before[place].reshape(self.states.key, -1, self.states.value).swapaxes(0, 1)
         return np.zeros_like(self.v, shape=(self.v.shape[1], self.states.key, self.states.value))
 
     def step(self, state: Array, t: int) -> tuple[Array, Array, Array, Array]:
@@ -195,15 +187,9 @@ def scan_state(*reads: Array, at: Place, rated: bool = False, **parameters: Any)
 
 
 def _gradients(
-    q: Array,
-    *reads: Array,
-    at: Place,
-    result: str,
-    has_state: bool,
-    has_later: bool,
-    rated: bool,
+    q: Array, *reads: Array, at: Place, result: str, has_state: bool, has_later: bool, rated: bool,
     **parameters: Any,
-) -> Array:
+) -> Array:  # fmt: skip
     """Return the gradient by one operand, given that by the result and perhaps by the states after it."""
     # q: Queries. reads: keys, values, decays, rates and the result's gradient; then the states before, if
     # any, and the gradient by those after, if any. result: letters of the operand in a signature, queries

@@ -362,8 +362,8 @@ class _Columns:
             keys[:, factor, 0] = d.buffer[gemms, factor]
             keys[:, factor, 1:3], keys[:, factor, 3:5] = d.rows[gemms, factor], d.cols[gemms, factor]
         keys[:, 0, 0], keys[:, 0, 1], keys[:, 0, 5] = buffers.rank[c], buffers.slot[c], 1
-        own = (a < temporary) & (buffers.rank[a] == self.rank[gemms])
-        counts = np.stack([c >= temporary, large[a] | own, large[b]], axis=1)
+        of_rank = (a < temporary) & (buffers.rank[a] == self.rank[gemms])
+        counts = np.stack([c >= temporary, large[a] | of_rank, large[b]], axis=1)
         gemm, operand = counts.nonzero()
         # np.unique returns the first row of each key, and nonzero goes gemm by gemm: first means first in
         # time.
