@@ -42,7 +42,7 @@ def emit_chain(target: str, trace: Trace, machine: Machine, note: str) -> str:
 
 
 def flags(framework: str, spread: Spread, note: str) -> str:
-    """Return the flags of Megatron-LM, or torchtitan's TOML, with comments on what they cannot express.
+    """Return the flags of Megatron-LM, or torchtitan's TOML, with comments on the parts that they lack.
 
     InputError where ranks share sequences otherwise than frameworks do.
     """

@@ -175,7 +175,7 @@ class Statement(ABC):
                 raise ProblemError(f"{name} is {got}; it must be {rows}x{cols} beside {beside}")
 
     def check_apart(self) -> None:
-        """Refuse to read what it writes, and to write a tensor twice."""
+        """Refuse to read a tensor that it writes, and to write one twice."""
         if set(self.outs) & set(self.reads) or len(set(self.outs)) < len(self.outs):
             raise ProblemError(f"{self} must write tensors of their own that it does not read")
 

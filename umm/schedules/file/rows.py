@@ -232,7 +232,7 @@ class Actions:
         return f"action {i} ({KINDS[self._kind[i]]})"
 
     def _given(self, key: str) -> tuple[list[int], list[Any], What]:
-        """Return the actions that have a key, their values, and what each value is."""
+        """Return the actions that have a key, their values, and a name of each for messages."""
         present = [i for i, row in enumerate(self.rows) if key in row]
         values = [self.rows[i][key] for i in present]
         return present, values, lambda place: f"{self._what(present[place])}: {key}"
