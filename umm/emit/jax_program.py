@@ -4,6 +4,8 @@ JAX shards only sizes that divide, so a matrix whose sizes do not is padded with
 its first: its shards are then the tiles of the layout, and zeros.
 """
 
+import numpy as np
+
 from umm.emit.described import Described, listed
 from umm.errors import InputError, LayoutError
 from umm.layouts.edges import ceil_edges
@@ -81,8 +83,8 @@ def program(asked: Described) -> str:
     """Return the program; InputError for layouts that JAX cannot have, even padded, naming the property."""
     problem = asked.problem
     padded = [padded_layout(x, name) for x, name in zip(problem.outside, MATRICES, strict=True)]
-    orders = {tuple(_order(layout)) for layout in padded}
-    if len(orders) > 1:
+    # A layout's devices, one after another, are those of its mesh.
+    if len({tuple(np.ravel(layout.to_jax().mesh).tolist()) for layout in padded}) > 1:
         raise InputError("JAX multiplies arrays on devices in one order, but these layouts need several")
     shardings = []
     for name, layout in zip(MATRICES, padded, strict=True):
@@ -131,19 +133,3 @@ def padded_layout(layout: Layout, name: str) -> Layout:
     return Layout.block(
         (shape[0], shape[1]), layout.process_grid, replicas=layout.replicas, places=layout.places
     )
-
-
-def _order(layout: Layout) -> list[int]:
-    """Return the devices of a layout's mesh, one after another."""
-    devices: list[int] = []
-
-    def walk(nested: object) -> None:
-        if isinstance(nested, list):
-            for inner in nested:
-                walk(inner)
-        else:
-            assert isinstance(nested, int)
-            devices.append(nested)
-
-    walk(layout.to_jax().mesh)
-    return devices

@@ -46,15 +46,24 @@ def from_arrays(arrays: Mapping[str, NDArray[Any]]) -> Schedule:
         header, pools = _header(arrays)
     columns = _columns(arrays, "", {name: np.zeros(0, dtype=dtype) for name, dtype in _ACTION.items()})
     count = len(columns["kind"])
-    details = Details(**_columns(arrays, "detail_", _fields(Details.empty(0, _operands(arrays))), count))
+    # Operands that an action of the file may have; the usual number if its array is of none.
+    array = arrays["detail_buffer"] if "detail_buffer" in arrays else np.zeros(0)
+    operands = min(max(array.shape[1], OPERANDS), MOST_OPERANDS) if array.ndim == 2 else OPERANDS
+    details = Details(**_columns(arrays, "detail_", _fields(Details.empty(0, operands)), count))
     temporaries = Buffers(**_columns(arrays, "buffer_", _fields(joined([]))))
     if "means_of" in arrays:
         means = _columns(arrays, "", {"means_of": np.zeros(0, dtype=np.int8)}, count)
         columns |= means if (means["means_of"] != -1).any() else {}
+    none = np.zeros(0, dtype=np.int64)
+    after = _columns(arrays, "", {"after": none})["after"]
+    offsets = _columns(arrays, "", {"after_offsets": none}, count + 1)["after_offsets"]
+    if offsets[0] != 0 or offsets[-1] != len(after) or (np.diff(offsets) < 0).any():
+        raise ScheduleError("array 'after_offsets' does not cut 'after' into a part for each action")
     schedule = Schedule(
         **header,
         **columns,
-        **_after(arrays, count),
+        after=after,
+        after_offsets=offsets,
         make_data=lambda: Data(details, temporaries),
         make_pools=lambda: pools,
     )
@@ -72,21 +81,6 @@ def _header(arrays: Mapping[str, NDArray[Any]]) -> tuple[dict[str, Any], list[In
     # The header is that of the JSON form, with buffers and actions in arrays; one reader checks both forms.
     columns, _, pools = read_header(head | {"actions": []} if isinstance(head, dict) else head)
     return columns, pools
-
-
-def _operands(arrays: Mapping[str, NDArray[Any]]) -> int:
-    """Return how many operands an action of a file may have; the usual number if its array is of none."""
-    array = arrays["detail_buffer"] if "detail_buffer" in arrays else np.zeros(0)
-    return min(max(array.shape[1], OPERANDS), MOST_OPERANDS) if array.ndim == 2 else OPERANDS
-
-
-def _after(arrays: Mapping[str, NDArray[Any]], count: int) -> dict[str, Any]:
-    none = np.zeros(0, dtype=np.int64)
-    after = _columns(arrays, "", {"after": none})["after"]
-    offsets = _columns(arrays, "", {"after_offsets": none}, count + 1)["after_offsets"]
-    if offsets[0] != 0 or offsets[-1] != len(after) or (np.diff(offsets) < 0).any():
-        raise ScheduleError("array 'after_offsets' does not cut 'after' into a part for each action")
-    return {"after": after, "after_offsets": offsets}
 
 
 def _fields(columns: Details | Buffers) -> dict[str, NDArray[Any]]:

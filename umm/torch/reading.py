@@ -27,7 +27,6 @@ from umm.torch.values import (
     Route,
     constants,
     flop_of,
-    gated,
     is_turned,
     rotated,
     router,
@@ -517,10 +516,10 @@ class Reader:
         return folded(node, x.shape[:1], (n,))
 
     def _sum(self, x: Any, axes: Any = None, keep: bool = False, *, node: Any, **_: Any) -> Any:
-        routed = gated(x.node) if isinstance(x, Value) else None
-        if routed is None or len(x.dims) != 3 or axes not in (1, [1]):
+        scaled = isinstance(x, Value) and "gates" in x.node.how and x.node.kind in ("grouped", "expr")
+        if not scaled or len(x.dims) != 3 or axes not in (1, [1]):
             return self._reduced("sum", [x, axes, keep], {})
-        route: Route = routed.how["gates"]
+        route: Route = x.node.how["gates"]  # of experts' results that their gates have scaled
         gates, routing = self.gates.get(route.scores.node), route.routing
         if gates is None:
             return None

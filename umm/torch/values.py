@@ -143,8 +143,3 @@ def router(x: Any) -> Value | None:
     if node is None or node.kind != "multiply":
         return None
     return folded(node, (node.rows,), (node.cols,))
-
-
-def gated(node: Node) -> Node | None:
-    """Return experts' results that their gates have scaled; None of other nodes."""
-    return node if "gates" in node.how and node.kind in ("grouped", "expr") else None

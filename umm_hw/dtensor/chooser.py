@@ -14,7 +14,6 @@ from typing import Any, NamedTuple
 
 from umm.errors import InputError
 from umm.torch.cost import replace_cost
-from umm.torch.module import INSTALL
 from umm_hw.arrays.dtensor import multiply, work
 from umm_hw.dtensor.measuring import measure
 from umm_hw.dtensor.ways import Costs, Step, Uses, Way, cheapest, priced, target, ways
@@ -276,7 +275,7 @@ def install(costs: Costs | None = None) -> None:
     try:
         import torch
     except ImportError:
-        raise InputError(f"umm.torch.install needs PyTorch; {INSTALL}") from None
+        raise InputError("umm.torch.install needs PyTorch; pip install 'umm-sim[torch]'") from None
     dispatcher, aten = _dispatcher(), torch.ops.aten
     needs = ("_custom_op_handlers", "_dispatch_get_local_results_slow_path")
     if not all(hasattr(dispatcher, name) for name in needs):

@@ -172,11 +172,11 @@ def assemble(
     def make_data() -> Data:
         details = Details.empty(count)
         number = first_tiles(problem.tensors)[-1]
-        temporaries = [fill(details.cut(0, first), number)]
+        temporaries = [fill(details.taken(slice(first)), number)]
         start, number = first, number + len(temporaries[0])
         for stage in stages:
             start, stop = start + 1, start + 1 + len(stage.payload)  # behind its barrier
-            buffers = stage.fill(problem, details.cut(start, stop), number)
+            buffers = stage.fill(problem, details.taken(slice(start, stop)), number)
             if len(stage.pools) and len(buffers):
                 slots = np.array([len(x) for x in pools()])
                 buffers = replace(buffers, slot=buffers.slot + slots[buffers.rank])

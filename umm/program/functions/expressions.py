@@ -196,7 +196,7 @@ def _value(tree: ast.expr, values: Mapping[str, Array], at: Place) -> Any:
         case ast.Call(func=ast.Name(id=name), args=args):
             given = [_value(x, values, at) for x in args]
             if name in ("rope", "rope_grad"):
-                form = forms.rope if name == "rope" else forms.rope_grad
-                return form(given[0], int(given[1]), 10000.0, int(given[2]), 0, at)
+                turn = 1.0 if name == "rope" else -1.0
+                return forms.rope(given[0], int(given[1]), 10000.0, int(given[2]), 0, at, turn)
             return (ROWS.get(name) or ELEMENTS[name])(*given)
     raise AssertionError(tree)

@@ -177,16 +177,6 @@ def rope(x: Array, head: int, base: float, positions: int, first: int, at: Place
     return result
 
 
-def rope_grad(dy: Array, head: int, base: float, positions: int, first: int, at: Place) -> Array:
-    """Return the gradient by x: dy turned back."""
-    return rope(dy, head, base, positions, first, at, turn=-1.0)
-
-
-def silu_mul_grad(x: Array, y: Array, dz: Array) -> Array:
-    """Return the gradient by x of silu(x) · y, given that by the product."""
-    return silu_grad(x, dz * y)
-
-
 def rms_norm(x: Array, scale: Array, epsilon: float) -> Array:
     """Return rows over their root mean square, times a scale. Source: Zhang & Sennrich (2019), equation 4."""
     return x * _over_rms(x, epsilon) * scale

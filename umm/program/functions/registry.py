@@ -1,6 +1,7 @@
 """All functions by name, and how to add one."""
 
 from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -95,7 +96,7 @@ for _function in (
     Function("silu", "rc->rc", lambda x: x * forms.sigmoid(x)),
     Function("silu_grad", "rc,rc->rc", forms.silu_grad),
     Function("silu_mul", "rc,rc->rc", lambda x, y: x * forms.sigmoid(x) * y),
-    Function("silu_mul_grad", "rc,rc,rc->rc", forms.silu_mul_grad),
+    Function("silu_mul_grad", "rc,rc,rc->rc", lambda x, y, dz: forms.silu_grad(x, dz * y)),
     Function("rms_norm", "rc,1c->rc", forms.rms_norm, {"epsilon": _EPSILON}, column_unit=0),
     Function("rms_norm_grad", "rc,rc,1c->rc", forms.rms_norm_grad, {"epsilon": _EPSILON}, column_unit=0),
     Function(
@@ -133,7 +134,7 @@ for _function in (
         **_SOFTMAX,
     ),
     Function("rope", "rc->rc", forms.rope, **_ROPE),
-    Function("rope_grad", "rc->rc", forms.rope_grad, **_ROPE),
+    Function("rope_grad", "rc->rc", partial(forms.rope, turn=-1.0), **_ROPE),
     *attention.FUNCTIONS,
     *convolution.FUNCTIONS,
     *experts.FUNCTIONS,

@@ -98,12 +98,8 @@ class Details:
         """Operands that an action may have here."""
         return int(self.buffer.shape[1])
 
-    def cut(self, start: int, stop: int) -> "Details":
-        """Return views of some consecutive rows."""
-        return self.taken(slice(start, stop))
-
     def taken(self, which: slice | Ints) -> "Details":
-        """Return some rows."""
+        """Return some rows; of a slice views."""
         return Details(**{f.name: getattr(self, f.name)[which] for f in fields(self)})
 
     def put(self, row: Ints, operand: int | Ints, buffer: NDArray[Any], rows: Ints, cols: Ints) -> None:
