@@ -12,9 +12,14 @@ from machine_text import GOOD, GRAPH, LINK, SWITCH, edges, links, write
 
 from umm.errors import MachineError
 from umm.machines import machine
-from umm.machines.fabrics.fat_tree import FatTree
-from umm.machines.fabrics.grid import Grid
+from umm.machines.fabric import Ends
+from umm.machines.fabrics.fat_tree import FatTreeFabric
+from umm.machines.fabrics.grid import GridFabric, RingFabric
 from umm.machines.files import resized
+
+
+def number(value):
+    return {"value": value, "source": "test"}
 
 
 @pytest.fixture(autouse=True)
@@ -26,7 +31,9 @@ def own_config_folder(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
 def test_a_grid_route_is_a_shortest_path(shape, wraps, data):
     """A read port, and as many hops as networkx finds between the two, each over a link that exists."""
     names = [str(i) for i in range(int(np.prod(shape)))]
-    grid = Grid(names, shape, wraps, 1e9, 1e-6, 1e-6, 1e12)
+    kind = "torus" if wraps else "mesh"
+    table = GridFabric(kind=kind, shape=number(shape), bandwidth=number("1 GB/s"), latency=number("1 us"))
+    grid = table.fabric(Ends(tuple(names), 1e-6, 1e12))
     src, dst = (data.draw(st.integers(0, len(names) - 1)) for _ in range(2))
     hops = [grid.names[i] for i in grid.route(src, dst)[1:]]
     graph = nx.grid_graph(shape[::-1], periodic=wraps)
@@ -41,10 +48,11 @@ def test_a_grid_route_is_a_shortest_path(shape, wraps, data):
 
 def test_a_read_port_that_holds_nothing_up_and_takes_no_time_is_left_out():
     """Two links of 1 GB/s out of memory of 2 GB/s are fed by it; out of 1.9 GB/s they share it."""
-    names = ["g0", "g1", "g2"]
-    assert "g0 read" not in Grid(names, [3], True, 1e9, 1e-6, 0.0, 2e9).names
-    assert "g0 read" in Grid(names, [3], True, 1e9, 1e-6, 0.0, 1.9e9).names
-    assert "g0 read" in Grid(names, [3], True, 1e9, 1e-6, 1e-6, 2e9).names
+    names = ("g0", "g1", "g2")
+    ring = RingFabric(kind="ring", bandwidth=number("1 GB/s"), latency=number("1 us"))
+    assert "g0 read" not in ring.fabric(Ends(names, 0.0, 2e9)).names
+    assert "g0 read" in ring.fabric(Ends(names, 0.0, 1.9e9)).names
+    assert "g0 read" in ring.fabric(Ends(names, 1e-6, 2e9)).names
 
 
 def test_a_ring_goes_the_shorter_way_round_and_upwards_when_both_are_equal(tmp_path):
@@ -56,7 +64,13 @@ def test_a_ring_goes_the_shorter_way_round_and_upwards_when_both_are_equal(tmp_p
 
 def test_a_fat_tree_climbs_only_to_the_first_switch_in_common():
     """4 devices per leaf, 4 leaves, 2 pods: 32 devices."""
-    tree = FatTree([f"g{i}" for i in range(32)], [(4, 1.0, 1.0), (4, 2.0, 1.0), (2, 4.0, 1.0)], 0.5)
+    levels = [
+        {"size": number(size), "bandwidth": number(rate), "latency": number("1 s")}
+        for size, rate in ((4, "1 B/s"), (4, "2 B/s"), (2, "4 B/s"))
+    ]
+    tree = FatTreeFabric(kind="fat_tree", levels=levels).fabric(
+        Ends(tuple(f"g{i}" for i in range(32)), 0.5, 1e12)
+    )
     assert [tree.names[i] for i in tree.route(0, 3)] == ["g0 up", "g3 down"]
     assert [tree.names[i] for i in tree.route(0, 5)] == ["g0 up", "s1.0 up", "s1.1 down", "g5 down"]
     assert [tree.names[i] for i in tree.route(0, 31)] == [

@@ -115,8 +115,8 @@ class Cluster(Fabric):
         bandwidth *= network.cards.value / self._cards  # a device of a node with more cards uses several
         self._first_card = len(self.names)
         for node, card in product(range(nodes), range(self._cards)):
-            leaves = self._add(f"n{node} nic{card} out", bandwidth, latency + overhead)
-            self.cards.append((leaves, self._add(f"n{node} nic{card} in", bandwidth, latency)))
+            both = self._add_both(f"n{node} nic{card}", bandwidth, latency, overhead, ("out", "in"))
+            self.cards.append(both)
         self._leaf = network.leaf.value if network.leaf else nodes
         self._rails = network.rails is not None and network.rails.value == "rails"
         self._first_uplink = len(self.names)
@@ -125,8 +125,7 @@ class Cluster(Fabric):
         if self._leaf < nodes or self._rails:
             width = bandwidth * self._leaf * self._cards / lanes / taper
             for leaf, rail in product(range(-(-nodes // self._leaf)), range(lanes)):
-                self._add(f"leaf{leaf}.{rail} up", width, 0.0)
-                self._add(f"leaf{leaf}.{rail} down", width, 0.0)
+                self._add_both(f"leaf{leaf}.{rail}", width, 0.0)
         self._lanes = lanes
         self._inner: dict[tuple[int, int], tuple[int, ...]] = {}
 

@@ -105,6 +105,18 @@ class Fabric(ABC):
         self.latency.append(latency)
         return len(self.names) - 1
 
+    def _add_both(
+        self,
+        name: str,
+        bandwidth: float,
+        latency: float,
+        overhead: float = 0.0,
+        ways: tuple[str, str] = ("up", "down"),
+    ) -> tuple[int, int]:
+        """Add the links of both directions; an overhead is that of transfers that begin here."""
+        out = self._add(f"{name} {ways[0]}", bandwidth, latency + overhead)
+        return out, self._add(f"{name} {ways[1]}", bandwidth, latency)
+
     @abstractmethod
     def route(self, src: int, dst: int) -> tuple[int, ...]:
         """Return the links from a device to another one, src ≠ dst."""

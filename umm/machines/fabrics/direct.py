@@ -1,6 +1,6 @@
 """Fabrics without hops: a single device, a link for every pair, or one switch."""
 
-from collections.abc import Sequence
+from itertools import permutations
 from typing import Literal
 
 import numpy as np
@@ -44,31 +44,20 @@ class PairsFabric(Kind, LinkNumbers):
 
     def fabric(self, ends: Ends) -> "Pairs":
         """Return a link for each pair of these devices."""
-        near, size = (self.group, self.group.size.value) if self.group else (self, 1)
-        return Pairs(ends.names, self.numbers, near.numbers, size, ends.overhead)
+        return Pairs(self, ends)
 
 
 class Pairs(Fabric):
     """An own link for every ordered pair of devices; faster ones inside groups of neighbours."""
 
-    def __init__(
-        self,
-        devices: Sequence[str],
-        far: tuple[float, float],
-        near: tuple[float, float],
-        group: int,
-        overhead: float,
-    ) -> None:
-        """Take (bandwidth, latency) of links between groups (far) and inside a group (near)."""
+    def __init__(self, table: PairsFabric, ends: Ends) -> None:
         super().__init__()
-        self._count = len(devices)
-        self.near = group
+        self._count = len(ends.names)
+        self.near = table.group.size.value if table.group else 1
         expect_links(self._count * (self._count - 1), f"{self._count} devices in pairs")
-        for i, src in enumerate(devices):
-            for j, dst in enumerate(devices):
-                if i != j:
-                    bandwidth, latency = near if i // group == j // group else far
-                    self._add(f"{src}→{dst}", bandwidth, latency + overhead)
+        for (i, src), (j, dst) in permutations(enumerate(ends.names), 2):
+            link = table.group if table.group and i // self.near == j // self.near else table
+            self._add(f"{src}→{dst}", link.bandwidth.number, link.latency.number + ends.overhead)
 
     def route(self, src: int, dst: int) -> tuple[int, ...]:
         """Return the pair's own link."""
@@ -87,27 +76,18 @@ class SwitchFabric(Kind, LinkNumbers):
 
     def fabric(self, ends: Ends) -> "Switch":
         """Return the ports of these devices, and the backplane."""
-        backplane = self.backplane.number if self.backplane else None
-        return Switch(ends.names, *self.numbers, ends.overhead, backplane)
+        return Switch(self, ends)
 
 
 class Switch(Fabric):
     """A port up and a port down per device; optionally one backplane that all transfers share."""
 
-    def __init__(
-        self,
-        devices: Sequence[str],
-        bandwidth: float,
-        latency: float,
-        overhead: float,
-        backplane: float | None,
-    ) -> None:
+    def __init__(self, table: SwitchFabric, ends: Ends) -> None:
         super().__init__()
-        for name in devices:
-            self._add(f"{name} up", bandwidth, latency + overhead)
-            self._add(f"{name} down", bandwidth, latency)
+        for name in ends.names:
+            self._add_both(name, *table.numbers, ends.overhead)
         self._ports = tuple(range(len(self.names)))  # numbers that all routes share: there may be a million
-        self._middle = () if backplane is None else (self._add("backplane", backplane, 0.0),)
+        self._middle = (self._add("backplane", table.backplane.number, 0.0),) if table.backplane else ()
 
     def route(self, src: int, dst: int) -> tuple[int, ...]:
         """Return the source's port up, the backplane if there is one, the target's port down."""

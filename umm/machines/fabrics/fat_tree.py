@@ -1,7 +1,6 @@
 """A tree of switches."""
 
 import math
-from collections.abc import Sequence
 from typing import Annotated, Literal
 
 from umm.machines.declaring import Field
@@ -26,11 +25,9 @@ class FatTreeFabric(Kind):
 
     def fabric(self, ends: Ends) -> "FatTree":
         """Return the tree over these devices."""
-        levels = [(level.size.value, *level.numbers) for level in self.levels]
-        expect_devices(
-            len(ends.names), math.prod(size for size, _, _ in levels), "a fat tree of these levels"
-        )
-        return FatTree(ends.names, levels, ends.overhead)
+        count = math.prod(level.size.value for level in self.levels)
+        expect_devices(len(ends.names), count, "a fat tree of these levels")
+        return FatTree(self, ends)
 
 
 class FatTree(Fabric):
@@ -39,21 +36,17 @@ class FatTree(Fabric):
     A trunk stands for all the cables in parallel between two switches, perfectly balanced.
     """
 
-    def __init__(
-        self, devices: Sequence[str], levels: Sequence[tuple[int, float, float]], overhead: float
-    ) -> None:
-        """Take (children per switch, bandwidth, latency of a child's trunk) from the devices upwards."""
+    def __init__(self, table: FatTreeFabric, ends: Ends) -> None:
         super().__init__()
-        self.near, self.nodes = levels[0][0], True
+        self.near, self.nodes = table.levels[0].size.value, True
         self._levels: list[tuple[int, int]] = []  # devices per child, the level's first link
         below = 1
-        for level, (size, bandwidth, latency) in enumerate(levels):
+        for level, trunk in enumerate(table.levels):
             self._levels.append((below, len(self.names)))
-            for child in range(len(devices) // below):
-                name = devices[child] if level == 0 else f"s{level}.{child}"
-                self._add(f"{name} up", bandwidth, latency + (overhead if level == 0 else 0.0))
-                self._add(f"{name} down", bandwidth, latency)
-            below *= size
+            for child in range(len(ends.names) // below):
+                name = ends.names[child] if level == 0 else f"s{level}.{child}"
+                self._add_both(name, *trunk.numbers, ends.overhead if level == 0 else 0.0)
+            below *= trunk.size.value
 
     def route(self, src: int, dst: int) -> tuple[int, ...]:
         """Return the trunks up to the lowest switch above both devices, then those down."""

@@ -1,7 +1,7 @@
 """Links to neighbours along the axes of a grid: ring, mesh and torus."""
 
 import math
-from collections.abc import Sequence
+from itertools import product
 from typing import Literal
 
 from umm.machines.fabric import Ends, Fabric
@@ -16,8 +16,7 @@ class RingFabric(Kind, LinkNumbers):
 
     def fabric(self, ends: Ends) -> "Grid":
         """Return a ring of these devices."""
-        shape = [len(ends.names)]
-        return Grid(ends.names, shape, True, *self.numbers, ends.overhead, ends.memory_bandwidth)
+        return Grid(self, ends, (len(ends.names),))
 
 
 class GridFabric(Kind, LinkNumbers):
@@ -28,9 +27,9 @@ class GridFabric(Kind, LinkNumbers):
 
     def fabric(self, ends: Ends) -> "Grid":
         """Return a grid of these devices, counted row-major."""
-        shape, wraps = self.shape.value, self.kind == "torus"
+        shape = tuple(self.shape.value)
         expect_devices(len(ends.names), math.prod(shape), f"a {self.kind} of {'x'.join(map(str, shape))}")
-        return Grid(ends.names, shape, wraps, *self.numbers, ends.overhead, ends.memory_bandwidth)
+        return Grid(self, ends, shape)
 
 
 class Grid(Fabric):
@@ -42,31 +41,21 @@ class Grid(Fabric):
 
     searches = True
 
-    def __init__(
-        self,
-        devices: Sequence[str],
-        shape: Sequence[int],
-        wraps: bool,
-        bandwidth: float,
-        latency: float,
-        overhead: float,
-        memory_bandwidth: float,
-    ) -> None:
+    def __init__(self, table: RingFabric | GridFabric, ends: Ends, shape: tuple[int, ...]) -> None:
         super().__init__()
-        self.shape = tuple(shape)
-        self._wraps = wraps
+        self.shape = shape
+        self._wraps = table.kind != "mesh"
         self._strides = tuple(math.prod(self.shape[axis + 1 :]) for axis in range(len(self.shape)))
         self._links: dict[tuple[int, int], int] = {}
         # A read port that holds nothing up and takes no time is left out.
-        self._reads = overhead > 0 or memory_bandwidth < 2 * len(self.shape) * bandwidth
-        for name in devices if self._reads else ():
-            self._add(f"{name} read", memory_bandwidth, overhead)
-        for src, name in enumerate(devices):
-            for axis in range(len(self.shape)):
-                for step in (1, -1):
-                    dst = self._neighbour(src, axis, step)
-                    if dst is not None and (src, dst) not in self._links:
-                        self._links[src, dst] = self._add(f"{name}→{devices[dst]}", bandwidth, latency)
+        self._reads = ends.overhead > 0 or ends.memory_bandwidth < 2 * len(shape) * table.bandwidth.number
+        for name in ends.names if self._reads else ():
+            self._add(f"{name} read", ends.memory_bandwidth, ends.overhead)
+        for src, name in enumerate(ends.names):
+            for axis, step in product(range(len(shape)), (1, -1)):
+                dst = self._neighbour(src, axis, step)
+                if dst is not None and (src, dst) not in self._links:
+                    self._links[src, dst] = self._add(f"{name}→{ends.names[dst]}", *table.numbers)
 
     def _neighbour(self, device: int, axis: int, step: int) -> int | None:
         length, stride = self.shape[axis], self._strides[axis]

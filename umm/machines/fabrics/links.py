@@ -100,7 +100,7 @@ class LinksFabric(Kind):
                     f"fabric.routes has the way from {route.src} to {route.dst} twice; keep one"
                 )
             listed[route.src, route.dst] = route.via
-        return Graph(ends.names, edges, listed, ends.overhead, ends.memory_bandwidth)
+        return Graph(ends, edges, listed)
 
 
 def _known(used: Sequence[str], vertices: set[str], where: str) -> None:
@@ -119,20 +119,18 @@ class Graph(Fabric):
 
     def __init__(
         self,
-        devices: Sequence[str],
+        ends: Ends,
         edges: Mapping[tuple[str, str], tuple[float, float]],
         listed: Mapping[tuple[str, str], Sequence[str]],
-        overhead: float,
-        memory_bandwidth: float,
     ) -> None:
         """Take (bandwidth, latency) of each link and the vertices on the way of each listed route.
 
         MachineError if a listed route uses a link that does not exist.
         """
         super().__init__()
-        self._devices = tuple(devices)
-        for name in devices:
-            self._add(f"{name} read", memory_bandwidth, overhead)
+        self._devices = ends.names
+        for name in ends.names:
+            self._add(f"{name} read", ends.memory_bandwidth, ends.overhead)
         self._edges = {
             (src, dst): self._add(f"{src}→{dst}", bandwidth, latency)
             for (src, dst), (bandwidth, latency) in edges.items()

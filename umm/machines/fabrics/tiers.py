@@ -1,6 +1,5 @@
 """Nodes joined by network cards; inside a node a switch, or an own link for every pair."""
 
-from collections.abc import Sequence
 from itertools import permutations
 from typing import Literal
 
@@ -38,49 +37,35 @@ class TiersFabric(Kind, LinkNumbers):
         size, count = self.node_size.value, len(ends.names)
         if count % size:
             raise MachineError(f"{count} devices cannot fill nodes of {size}; use a multiple of {size}")
-        core = self.core.number if self.core else None
-        by_device = self.nic.owner == "device"
-        pairs = self.inside is not None and self.inside.value == "pairs"
-        return Tiers(ends.names, size, pairs, self.numbers, self.nic.numbers, by_device, core, ends.overhead)
+        return Tiers(self, ends)
 
 
 class Tiers(Fabric):
     """Nodes joined by network cards: one per device, or one that a node shares."""
 
-    def __init__(
-        self,
-        devices: Sequence[str],
-        node_size: int,
-        pairs: bool,
-        near: tuple[float, float],
-        card: tuple[float, float],
-        card_per_device: bool,
-        core: float | None,
-        overhead: float,
-    ) -> None:
-        """Take (bandwidth, latency) of a port, or of a pair's link, and of a card; all share `core`."""
+    def __init__(self, table: TiersFabric, ends: Ends) -> None:
         super().__init__()
-        self.near, self.nodes = node_size, True
-        self._per_device = card_per_device
+        devices, size = ends.names, table.node_size.value
+        self.near, self.nodes = size, True
+        self._per_device = table.nic.owner == "device"
+        self._ports = table.inside is None or table.inside.value == "switch"
         self._pairs: dict[tuple[int, int], int] = {}
-        if pairs:
-            expect_links(len(devices) * (node_size - 1), f"{len(devices)} devices in pairs")
-            for first in range(0, len(devices), node_size):
-                for src, dst in permutations(range(first, first + node_size), 2):
-                    name = f"{devices[src]}→{devices[dst]}"
-                    self._pairs[src, dst] = self._add(name, near[0], near[1] + overhead)
-        else:
+        if self._ports:
             for name in devices:
-                self._add(f"{name} up", near[0], near[1] + overhead)
-                self._add(f"{name} down", *near)
-        self._ports = not pairs
+                self._add_both(name, *table.numbers, ends.overhead)
+        else:
+            expect_links(len(devices) * (size - 1), f"{len(devices)} devices in pairs")
+            bandwidth, latency = table.numbers
+            for first in range(0, len(devices), size):
+                for src, dst in permutations(range(first, first + size), 2):
+                    name = f"{devices[src]}→{devices[dst]}"
+                    self._pairs[src, dst] = self._add(name, bandwidth, latency + ends.overhead)
         self._first_card = len(self.names)
-        owners = devices if card_per_device else [f"n{i}" for i in range(len(devices) // node_size)]
-        for name in owners:
-            is_first = card_per_device or pairs  # link of a route between nodes
-            out = self._add(f"{name} nic out", card[0], card[1] + (overhead if is_first else 0.0))
-            self.cards.append((out, self._add(f"{name} nic in", *card)))
-        self._core = () if core is None else (self._add("core", core, 0.0),)
+        is_first = self._per_device or not self._ports  # link of a route between nodes
+        for name in devices if self._per_device else [f"n{i}" for i in range(len(devices) // size)]:
+            overhead = ends.overhead if is_first else 0.0
+            self.cards.append(self._add_both(f"{name} nic", *table.nic.numbers, overhead, ("out", "in")))
+        self._core = (self._add("core", table.core.number, 0.0),) if table.core else ()
 
     def route(self, src: int, dst: int) -> tuple[int, ...]:
         """Return the ports or the link inside a node, else the cards, and ports where they are shared."""
