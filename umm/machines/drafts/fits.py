@@ -4,13 +4,14 @@ import copy
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from math import exp, inf, log
 from pathlib import Path
+from statistics import median
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from umm.errors import MachineError
 from umm.machines.build import build
-from umm.machines.drafts.logs import Log, Message, Multiplied, Timed, middle
+from umm.machines.drafts.logs import Log, Message, Multiplied, Timed
 from umm.machines.library import Pace, considered
 from umm.machines.machine import Machine
 from umm.machines.settings import scaled
@@ -79,8 +80,14 @@ def fitted(
     for each in logs:
         result.unsaid.extend(f"{each.tool}: {text}" for text in each.unsaid)
     copies = [x for each in logs for x in each.copies]
-    if copies:
-        _set(result, ("fabric", "bandwidth"), f"{middle(copies) / 1e9:.4g} GB/s", source, copies)
+    fabric: dict[str, Any] = result.content["fabric"]
+    links = fabric["inside"] if fabric["kind"] == "cluster" else fabric  # those inside a node
+    if copies and "bandwidth" in links:
+        least, most, usual = (f"{x / 1e9:.4g} GB/s" for x in (min(copies), max(copies), median(copies)))
+        _renew(result, links, "bandwidth", "fabric.bandwidth", usual, source)
+        links["bandwidth"]["range"] = [least, most]
+    elif copies:
+        result.unsaid.append("fabric.bandwidth: links of this machine are described one by one")
     messages = [x for each in logs for x in each.messages]
     if messages:
         _messages(result, messages, source)
@@ -99,32 +106,6 @@ def fitted(
 
 def _machine(content: Mapping[str, Any]) -> Machine:
     return build(content, Path("fitted.toml"), "fitted")
-
-
-def _set(
-    result: Fitted, keys: Sequence[str], value: Any, source: str, spread: Sequence[float] | None = None
-) -> None:
-    """Set a number and say so; without the table that would hold it, say that instead."""
-    node = _inside(result.content) if keys[0] == "fabric" else result.content
-    for key in keys[1:-1] if keys[0] == "fabric" else keys[:-1]:
-        node = node.get(key, {}) if isinstance(node, Mapping) else {}
-    if keys[-1] not in node:
-        result.unsaid.append(f"{'.'.join(keys)}: links of this machine are described one by one")
-        return
-    old = node[keys[-1]]
-    new = {"value": value, "source": source, "measured": True}
-    if "per" in old:
-        new["per"] = old["per"]
-    if spread is not None:
-        new["range"] = [f"{x / 1e9:.4g} GB/s" for x in (min(spread), max(spread))]
-    node[keys[-1]] = new
-    result.numbers.append(Number(".".join(keys), str(old["value"]), str(value)))
-
-
-def _inside(content: dict[str, Any]) -> dict[str, Any]:
-    """Return the table of links inside a node."""
-    fabric: dict[str, Any] = content["fabric"]
-    return fabric["inside"] if fabric["kind"] == "cluster" else fabric
 
 
 def _messages(result: Fitted, messages: list[Message], source: str) -> None:
@@ -169,9 +150,8 @@ def _messages(result: Fitted, messages: list[Message], source: str) -> None:
 
 def _renew(result: Fitted, table: dict[str, Any], key: str, name: str, value: Any, source: str) -> None:
     old = table[key]
-    table[key] = {"value": value, "source": source, "measured": True} | (
-        {"per": old["per"]} if "per" in old else {}
-    )
+    kept = {name: x for name, x in old.items() if name == "per"}
+    table[key] = {"value": value, "source": source, "measured": True} | kept
     result.numbers.append(Number(name, str(old["value"]), str(value)))
 
 
@@ -318,7 +298,7 @@ def _gemms(result: Fitted, gemms: list[Multiplied], source: str) -> None:
         share = [float(machine.gemm_efficiency(dtype, x.m, x.n, x.k, x.batch)) for x in rows]
         takes = [y / z + machine.launch_s for y, z in zip(ideal, share, strict=True)]
         large = [i for i, x in enumerate(ideal) if x > 20 * machine.launch_s] or list(range(len(rows)))
-        ratio = exp(middle([log(takes[i] / rows[i].seconds) for i in large]))
+        ratio = exp(median(log(takes[i] / rows[i].seconds) for i in large))
         old = tables[dtype]["value"]
         new = min(1.0, float(f"{old * ratio:.3g}"))
         kept = {key: x for key, x in tables[dtype].items() if key not in ("range", "assumed")}

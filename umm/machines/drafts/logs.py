@@ -9,7 +9,6 @@ line.
 import csv
 import re
 from collections.abc import Iterable, Iterator
-from statistics import median
 from typing import NamedTuple
 
 from umm.errors import MachineError
@@ -461,11 +460,6 @@ def _gemm(row: dict[str, str]) -> Multiplied | None:
         if rate and rate > 0:
             return Multiplied(dtype, m, n, k, batch, flop / (rate * _RATES[end]))
     return None
-
-
-def middle(values: Iterable[float]) -> float:
-    """Return the median."""
-    return float(median(values))
 
 
 def gpu_of(logs: Iterable[Log]) -> str | None:
