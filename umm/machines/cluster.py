@@ -231,14 +231,14 @@ def clustered(document: Mapping[str, Any], nodes: int, machine: str) -> dict[str
         raise MachineError(f"{machine} cannot have {nodes} nodes; ask for at least 1")
     content = copy.deepcopy(dict(document))
     devices, fabric = content["devices"], content["fabric"]
-    known: dict[str, Any] = {"source": f"{nodes} nodes were asked for"}
+    asked: dict[str, Any] = {"value": nodes, "source": f"{nodes} nodes were asked for"}
     network = content.pop("network", None)
+    size = devices["count"]["value"] // nodes_of(document)
     match fabric["kind"]:
         case "tiers":
-            size = fabric["node_size"]["value"]
+            pass
         case "cluster":
-            size = devices["count"]["value"] // fabric["nodes"]["value"]
-            fabric["nodes"] = {"value": nodes, **known}
+            fabric["nodes"] = asked
         case _ if nodes == 1:
             return dict(document)
         case _ if network is None:
@@ -247,12 +247,28 @@ def clustered(document: Mapping[str, Any], nodes: int, machine: str) -> dict[str
                 "choose h100-8, b200-8, mi300x-8, aurora-12 or another whose 'umm machine show' lists one"
             )
         case _:
-            size = devices["count"]["value"]
-            content["fabric"] = joined(fabric, network, {"value": nodes, **known}, devices.get("names"))
-    devices["count"] = {"value": nodes * size, "source": f"{nodes} nodes of {size} were asked for"}
-    for name in ("names", "default_ranks"):  # these go by their number
-        devices.pop(name, None)
-    return content
+            content["fabric"] = joined(fabric, network, asked, devices.get("names"))
+    return with_count(content, {"value": nodes * size, "source": f"{nodes} nodes of {size} were asked for"})
+
+
+def with_count(content: dict[str, Any], count: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a file's content with another number of devices, without what goes by their number."""
+    devices = {**content["devices"], "count": count}
+    return {
+        **content,
+        "devices": {name: x for name, x in devices.items() if name not in ("names", "default_ranks")},
+    }
+
+
+def nodes_of(document: Mapping[str, Any]) -> int:
+    """Return how many nodes the machine of a file has."""
+    fabric, count = document["fabric"], document["devices"]["count"]["value"]
+    match fabric["kind"]:
+        case "cluster":
+            return int(fabric["nodes"]["value"])
+        case "tiers":
+            return int(count // fabric["node_size"]["value"])
+    return 1
 
 
 def cards_in_words(document: Mapping[str, Any], machine: str) -> str | None:
@@ -283,12 +299,11 @@ def with_fewer(document: Mapping[str, Any], ranks: int, machine: str) -> dict[st
         machine: Whose content it is, for errors.
     """
     content = copy.deepcopy(dict(document))
-    devices, fabric = content["devices"], content["fabric"]
-    count = devices["count"]["value"]
+    fabric = content["fabric"]
     if fabric["kind"] not in ("tiers", "cluster"):
         raise MachineError(f"{machine} has no nodes; ask for some with nodes=2, or leave out ranks_per_node")
-    nodes = fabric["nodes"]["value"] if fabric["kind"] == "cluster" else count // fabric["node_size"]["value"]
-    size = count // nodes
+    nodes = nodes_of(document)
+    size = document["devices"]["count"]["value"] // nodes
     if ranks > size:
         raise MachineError(
             f"a node of {machine} has {counted(size, 'device')}, a rank each; "
@@ -297,9 +312,6 @@ def with_fewer(document: Mapping[str, Any], ranks: int, machine: str) -> dict[st
     reason = f"{counted(ranks, 'rank')} a node of {counted(size, 'device')} were asked for"
     if fabric["kind"] == "tiers":
         fabric["node_size"] = {"value": ranks, "source": reason}
-    devices["count"] = {"value": nodes * ranks, "source": reason}
-    for name in ("names", "default_ranks"):  # these go by their number
-        devices.pop(name, None)
     if ranks < size:  # a rank may now be more than a device
-        devices.pop("rank", None)
-    return content
+        content["devices"].pop("rank", None)
+    return with_count(content, {"value": nodes * ranks, "source": reason})

@@ -224,9 +224,8 @@ def resized(machine: Machine, devices: int) -> Machine:
     whole.
     """
     from umm.machines.build import build
+    from umm.machines.cluster import with_count
 
     count = {"value": devices, "source": f"resized from {machine.device_count}", "assumed": True}
-    fixed = ("count", "names", "default_ranks")
-    kept = {key: item for key, item in machine.document["devices"].items() if key not in fixed}
-    content = {**machine.document, **machine.choices, "devices": {"count": count, **kept}}
+    content = with_count({**machine.document, **machine.choices}, count)
     return build(content, machine.source_path, f"{machine.name}:{devices}")

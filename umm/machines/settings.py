@@ -180,19 +180,14 @@ def set_numbers(
     """
     content: dict[str, Any] = dict(document)  # what changes is copied, the rest shared
     for key, text in settings.items():
-        if is_apart(key):
-            if not _is_one(text):
-                known = {"source": source or f"set to {text}"} | ({"assumed": True} if assumed else {})
-                content["apart"] = {**content.get("apart", {}), key: {"value": text, **known}}
+        known = {"source": source or f"set to {text}"} | ({"assumed": True} if assumed else {})
+        targets = [] if is_apart(key) else _named(content, key, machine, words=True)
+        if _is_one(text):
             continue
-        targets = _named(content, key, machine, words=True)
-        for number in [] if _is_one(text) else targets:
-            _set(
-                content,
-                number,
-                text,
-                {"source": source or f"set to {text}"} | ({"assumed": True} if assumed else {}),
-            )
+        if is_apart(key):
+            content["apart"] = {**content.get("apart", {}), key: {"value": text, **known}}
+        for number in targets:
+            _set(content, number, text, known)
     return content
 
 

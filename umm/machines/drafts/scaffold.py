@@ -9,7 +9,7 @@ import tomlkit
 from tomlkit.items import AoT, InlineTable, Table
 
 from umm.errors import MachineError
-from umm.machines.cluster import joined
+from umm.machines.cluster import joined, nodes_of
 from umm.machines.content import Devices, MachineFile, kinds
 from umm.machines.curves import Efficiency
 from umm.machines.declaring import Table as FileTable
@@ -130,7 +130,8 @@ def scaffold(
         settings: Numbers of the new machine, as ``umm machine new --set`` takes them.
     """
     content: dict[str, Any] = marked(machine.document, machine.name)
-    node_count, each = _sizes(machine)
+    node_count = nodes_of(machine.document)
+    each = machine.device_count // node_count
     nodes, devices = nodes or node_count, devices or each
     content["devices"].pop("default_ranks", None)
     if (nodes, devices) != (node_count, each):
@@ -184,16 +185,6 @@ def _mark(node: Any, name: str) -> None:
             node["source"] = f"that of {name}: {node['source']}"
             node.pop("measured", None)
             node["assumed"] = True
-
-
-def _sizes(machine: Machine) -> tuple[int, int]:
-    """Return how many nodes a machine has, and how many devices each."""
-    fabric = machine.document["fabric"]
-    if fabric["kind"] == "cluster":
-        nodes = int(fabric["nodes"]["value"])
-        return nodes, machine.device_count // nodes
-    each = fabric["node_size"]["value"] if fabric["kind"] == "tiers" else machine.device_count
-    return machine.device_count // each, each
 
 
 def _resized(
