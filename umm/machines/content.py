@@ -32,6 +32,7 @@ from umm.machines.quantities import (
     declared,
     increasing,
     noted,
+    numbers_of,
     table_of,
     twice,
 )
@@ -117,11 +118,7 @@ class RulesOfDevices(Table):
     @property
     def numbers(self) -> dict[str, Any]:
         """The numbers of a device by the attributes of a Machine, defaults where the file states none."""
-        stated = {x: getattr(self, x.key) for x in declared(DeviceNumbers)}
-        return {
-            x.name: x.default if number is None else x.kind(getattr(number, "number", number.value))
-            for x, number in stated.items()
-        }
+        return {x.name: x.default for x in declared(DeviceNumbers)} | numbers_of(self, DeviceNumbers)
 
     @model_validator(mode="after")
     def _accumulates_disturb(self) -> "RulesOfDevices":

@@ -167,24 +167,15 @@ class Efficiency(Sourced):
         )
         if not fits:
             raise ValueError(f"value must hold {shape} numbers, one for each m, n and k")
-        return self
-
-    @model_validator(mode="after")
-    def _range_fits(self) -> "Efficiency":
-        if self.range is None:
-            return self
-        if self.uncertainty is not None:
-            raise ValueError("uncertainty and range say the same thing; keep one")
-        if len(self.m) * len(self.n) * len(self.k) > 1:
-            raise ValueError("range is for one number; say how sure a table is with uncertainty")
-        low, high = self.range
-        if not low <= self.value[0][0][0] <= high:
-            raise ValueError(f"{self.value[0][0][0]} is outside its range, {low} to {high}")
-        return self
-
-    @model_validator(mode="after")
-    def _tiles_fit(self) -> "Efficiency":
         shaped = len(self.m) * len(self.n) * len(self.k) > 1
+        if self.range is not None:
+            if self.uncertainty is not None:
+                raise ValueError("uncertainty and range say the same thing; keep one")
+            if shaped:
+                raise ValueError("range is for one number; say how sure a table is with uncertainty")
+            low, high = self.range
+            if not low <= self.value[0][0][0] <= high:
+                raise ValueError(f"{self.value[0][0][0]} is outside its range, {low} to {high}")
         for name in ("tiles", "kernels"):
             if shaped and getattr(self, name) is not None:
                 raise ValueError(

@@ -1,10 +1,9 @@
 """A device under the load of a training step: its clock and power, its host, the memory that programs see."""
 
-from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-from umm.machines.quantities import Bandwidth, Factor, Power, Share, Size, Table, declared, stated, table_of
+from umm.machines.quantities import Bandwidth, Factor, Power, Share, Size, Table, numbers_of, stated, table_of
 
 CLOCK, SPREAD = 0.7, 0.15
 """Share of the first multiplies' clock that a chip without a number keeps: between those that have one."""
@@ -44,12 +43,6 @@ def load_of(table: Any) -> Load:
     """Return the load that a machine file's table states, the usual one for None."""
     if table is None:
         return Load()
-    stated_numbers = {x: getattr(table, x.key) for x in declared(Load)}
-    numbers: Mapping[str, Any] = {
-        x.name: x.kind(getattr(number, "number", number.value))
-        for x, number in stated_numbers.items()
-        if number is not None
-    }
     clock = table.clock
     known = {} if clock is None else {"source": clock.source, "spread": clock.uncertainty or SPREAD}
-    return Load(**numbers, **known)
+    return Load(**numbers_of(table, Load), **known)

@@ -247,6 +247,16 @@ def declared(numbers: type) -> tuple[Declared, ...]:
     )
 
 
+def numbers_of(table: Any, numbers: type) -> dict[str, Any]:
+    """Return the numbers that a table states of those of a dataclass, in the program's units."""
+    stated_numbers = ((x, getattr(table, x.key)) for x in declared(numbers))
+    return {
+        x.name: x.kind(getattr(number, "number", number.value))
+        for x, number in stated_numbers
+        if number is not None
+    }
+
+
 def table_of(name: str, base: type[Table], numbers: type, partial: bool = False) -> Any:
     """Return a table of a machine file with the numbers that a dataclass declares.
 
