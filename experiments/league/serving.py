@@ -17,11 +17,11 @@ from umm.arrays import Floats
 from umm.cost import decode_seconds, experts_seconds, prefill_seconds
 from umm.errors import MachineError
 from umm.machines import Machine
-from umm.machines.drafts.measured import SYSTEMS
-from umm.machines.drafts.measured_serving import MODULES, read_serving_tables, serving_text
+from umm.machines.drafts.measured import SYSTEMS, table_text
+from umm.machines.drafts.measured_serving import MODULES, read_serving_tables
 from umm.machines.experts import FORMATS, load_of, rows_of_experts
 from umm.machines.prefill import causal
-from umm.machines.serving_tables import read_serving
+from umm.machines.serving_tables import COLUMNS, read_serving
 from umm.machines.settings import with_settings
 
 PEAKS = {"bfloat16": "bfloat16", "float8": "float8_e4m3"}
@@ -77,7 +77,7 @@ def _with_table(machine: Machine, known: pd.DataFrame) -> Machine:
     with TemporaryDirectory() as folder:
         source, table = Path(folder) / "known.parquet", Path(folder) / "known.csv"
         known.to_parquet(source)
-        table.write_text(serving_text(read_serving_tables([source])[0]), encoding="utf-8")
+        table.write_text(table_text(read_serving_tables([source])[0], COLUMNS), encoding="utf-8")
         return replace(machine, serving=read_serving(table, machine))
 
 

@@ -226,12 +226,7 @@ def _with_table(asked: Import, files: tuple[str, ...]) -> None:
     from umm.machines import machine as find_machine
     from umm.machines import serving_tables, user_folder
     from umm.machines.drafts.measured import Measured, aic_table, lines_of, read_measured, table_text
-    from umm.machines.drafts.measured_serving import (
-        aic_serving,
-        is_serving,
-        read_serving_tables,
-        serving_text,
-    )
+    from umm.machines.drafts.measured_serving import aic_serving, is_serving, read_serving_tables
     from umm.machines.tables import NO_LAW, beside
 
     aic, other = asked.aic, asked.other
@@ -272,7 +267,7 @@ def _with_table(asked: Import, files: tuple[str, ...]) -> None:
     file = Path(name) if is_path else user_folder() / f"{name}.toml"
     for path, text, count in (
         (beside(file), table_text(measured.rows), len(measured.rows)),
-        (serving_tables.beside(file), serving_text(kernels), len(kernels)),
+        (serving_tables.beside(file), table_text(kernels, serving_tables.COLUMNS), len(kernels)),
     ):
         if not count:
             path.unlink(missing_ok=True)

@@ -3,7 +3,7 @@
 import csv
 import io
 import math
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -114,15 +114,15 @@ def _parquet(path: Path) -> Iterator[Mapping[str, Any]]:
         raise InputError(f"{visible(path.name)} is no Parquet file: {visible(first)}") from None
 
 
-def table_text(rows: Mapping[tuple[str, int, int, int], float]) -> str:
-    """Return rows as the table that is beside a machine file.
+def table_text(rows: Mapping[Any, float], columns: Sequence[str] = COLUMNS) -> str:
+    """Return rows as a table that is beside a machine file: of multiplies, or with the columns of another.
 
     >>> print(table_text({("bfloat16", 1, 2, 3): 1.25e-6}), end="")
     dtype,m,n,k,seconds
     bfloat16,1,2,3,1.25e-06
     """
-    lines = [f"{dtype},{m},{n},{k},{seconds:.6g}" for (dtype, m, n, k), seconds in sorted(rows.items())]
-    return "\n".join([",".join(COLUMNS), *lines, ""])
+    lines = [f"{','.join(map(str, key))},{seconds:.6g}" for key, seconds in sorted(rows.items())]
+    return "\n".join([",".join(columns), *lines, ""])
 
 
 def aic_table(asked: str, data: Path | None = None) -> tuple[str, str, Path]:

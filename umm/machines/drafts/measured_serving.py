@@ -7,7 +7,7 @@ from typing import Any
 
 from umm.errors import InputError
 from umm.machines.drafts.measured import AIC_TABLE, TIMES, lines_of, newest
-from umm.machines.serving_tables import COLUMNS, format_text
+from umm.machines.serving_tables import format_text
 from umm.machines.tables import MOST_ROWS
 from umm.numbers import real_in
 from umm.quoting.terminal import visible
@@ -104,17 +104,6 @@ def _attention(line: Mapping[str, Any]) -> Key | str:
     few = int(0 < window < keys)
     shape = format_text(CACHED[cache], head, value, window, int(latent), int(heads == kv_heads), few)
     return "decode", shape, f"{b} {keys} {heads} {kv_heads}"
-
-
-def serving_text(rows: Mapping[Key, float]) -> str:
-    """Return rows as the table that is beside a machine file.
-
-    >>> print(serving_text({("decode", "bfloat16 128 128 0 0 0 0", "8 4096 32 8"): 1.25e-5}), end="")
-    kernel,format,sizes,seconds
-    decode,bfloat16 128 128 0 0 0 0,8 4096 32 8,1.25e-05
-    """
-    lines = [f"{','.join(key)},{seconds:.6g}" for key, seconds in sorted(rows.items())]
-    return "\n".join([",".join(COLUMNS), *lines, ""])
 
 
 def aic_serving(multiplies: Path) -> list[Path]:
