@@ -105,7 +105,10 @@ class Board:
 
     def _sleep_until(self, wanted: NDArray[np.int64], column: int, value: int, what: str) -> None:
         pause, notes = _FIRST, Late(self._group, what)
-        self._begin_to_look()
+        now = monotonic()
+        if now - self._looked > ABSENT:
+            self._stopped.clear()
+        self._looked = self._looked_closely = now
         while not (self._counts[wanted, column] >= value).all():
             sleep(pause)
             pause = min(1.5 * pause, _LONGEST)
@@ -114,12 +117,6 @@ class Board:
                 self.look(late, what)
                 if notes.due:
                     notes.write(late, self.described)
-
-    def _begin_to_look(self) -> None:
-        now = monotonic()
-        if now - self._looked > ABSENT:
-            self._stopped.clear()
-        self._looked = self._looked_closely = now
 
     def look(self, late: Sequence[int], what: str) -> None:
         """Look whether some ranks live, while this one waits for them.

@@ -79,12 +79,13 @@ class Panels:
         product = self.product
         if len(joined) == len(alone) or not product.joins:
             return False
-        before, after = (self._packed_elements(x) for x in (alone, joined))
+        before, after = (self.packed_elements(x) for x in (alone, joined))
         item = product.compute_dtype.itemsize
         passes = (len(alone) - len(joined)) * product.steps * box.m.size * box.n.size
         return (product.steps > 1 or after * item <= MOST_JOINED) and passes > after - before
 
-    def _packed_elements(self, groups: list[Numbers]) -> int:
+    def packed_elements(self, groups: list[Numbers]) -> int:
+        """Return the elements of the panels of some groups that are put together."""
         return sum(
             self.side(kind) * self.depth(group)
             for kind in (A, B)
@@ -106,10 +107,6 @@ class Panels:
         """Return the k of a panel in a step, or in all."""
         sizes = self.product.class_sizes if step is None else self.product.part_sizes(step)
         return int(sum(sizes[number] for number in group))
-
-    def packed_elements(self, kind: str) -> int:
-        """Return the elements of all panels that are put together."""
-        return sum(self.side(kind) * self.depth(x) for x in self.groups if self.is_packed(kind, x))
 
     def buffer_bytes(self, kind: str) -> int:
         """Return the bytes of the largest panel of a step that is put together."""

@@ -62,7 +62,9 @@ class Performer:
         if alpha == 0 or not self.product.classes:
             scale(c, beta)
             return
-        self._take_memory()
+        if not self._buffers:  # at the first multiply; the next reuse them
+            self._buffers = {kind: unwritten(self.panels.buffer_bytes(kind)) for kind in (A, B)}
+            self._sums = unwritten(self.sum_bytes())
         locals_ = {A: a, B: b}
         direct, started = self.product.work.direct, False
         target = c if direct else self._partial()
@@ -166,12 +168,6 @@ class Performer:
             for target, origin in places_of(c, seen.array, rows, cols):
                 add(c, target, seen.array, origin, alpha, 1 if place in done else beta)
             done.add(place)
-
-    def _take_memory(self) -> None:
-        """Allocate buffers and sums at the first multiply; they are reused by the next."""
-        if not self._buffers:
-            self._buffers = {kind: unwritten(self.panels.buffer_bytes(kind)) for kind in (A, B)}
-            self._sums = unwritten(self.sum_bytes())
 
 
 def multiply(a: Array, b: Array, c: Array, alpha: Any, beta: Any) -> None:

@@ -261,12 +261,9 @@ class Product:
             for i in np.unique(self._m.places[2][self._m.places[1] == row]).tolist():
                 for j in np.unique(self._n.places[2][self._n.places[1] == col]).tolist():
                     ranks += self.work.ranks[i, j].tolist()
-            self._contributors[rank] = [x for x in ranks if self._has_depth(x)]
+            boxes = ((x, self.box(x)) for x in ranks)
+            self._contributors[rank] = [x for x, box in boxes if box is not None and any(self.of_box(box))]
         return self._contributors[rank]
-
-    def _has_depth(self, rank: int) -> bool:
-        box = self.box(rank)
-        return box is not None and any(True for _ in self.of_box(box))
 
     def sum_runs(self, source: int, reader: int) -> tuple[Runs, Runs]:
         """Return the runs by which a rank's product is added to the reader's local part of C."""

@@ -7,7 +7,7 @@ import numpy as np
 
 from umm.errors import InfeasibleError, InputError
 from umm.units import format_bytes
-from umm_hw.arrays.exchange import A, B, Exchange, MessageExchange, SharedExchange
+from umm_hw.arrays.exchange import Exchange, MessageExchange, SharedExchange
 from umm_hw.arrays.operand import Operand, Work, works
 from umm_hw.arrays.perform import Performer
 from umm_hw.arrays.product import Product
@@ -162,7 +162,7 @@ def estimate(shared: Shared) -> float:
         touched = product.published_bytes(rank) / (1 if product.steps == 1 else 2) * product.steps
         if box is not None:
             depth = sum(x.segments.size for _, x in product.of_box(box))
-            touched += sum(performer.panels.packed_elements(kind) for kind in (A, B)) * item
+            touched += performer.panels.packed_elements(performer.panels.groups) * item
             if not product.work.direct and depth:
                 touched += 2 * box.m.size * box.n.size * item
         most = max(most, product.flop(rank) + FLOP_A_BYTE * touched * 8 / item)

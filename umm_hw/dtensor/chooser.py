@@ -7,8 +7,7 @@ Source: PyTorch 2.13, torch/distributed/tensor/_dispatch.py (``_custom_op_handle
 (``_gen_transform_infos``). The hook of pytorch#182379 (``OpAlgorithm``) is in no release.
 """
 
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from math import inf, prod
 from typing import Any, NamedTuple
 
@@ -68,7 +67,7 @@ class Chooser:
         if self._is_torchs() or not alike or not all(map(_is_plain, args)):
             return {}
         mesh, uses = a.device_mesh, (uses_of(a.placements), uses_of(b.placements))
-        spec = self._torchs_spec(op, args)
+        spec = self._torchs_info(op, tuple(args), {}).output_sharding.output_spec
         wanted = target(uses[0], uses[1], uses_of(spec.placements), a.ndim)
         if len(args) == 3 and "P" in wanted:  # the bias would be added once on every rank
             return {}
@@ -97,28 +96,20 @@ class Chooser:
             return cost
         return 1e6 * sum(map(self.costs.move, steps_of(now, then)))
 
-    @contextmanager
-    def _torchs_costs(self) -> Iterator[None]:
+    def _torchs_info(self, op: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """Return an operation with the layouts that DTensor itself gives it, by its own costs."""
+        dispatcher = _dispatcher()
+        info = dispatcher.unwrap_to_op_info(op, args, kwargs)
         self._asks_torch = True
         try:
-            yield
+            dispatcher.sharding_propagator.propagate(info)
         finally:
             self._asks_torch = False
-
-    def _torchs_spec(self, op: Any, args: Sequence[Any]) -> Any:
-        """Return the spec that DTensor itself gives a product."""
-        dispatcher = _dispatcher()
-        info = dispatcher.unwrap_to_op_info(op, tuple(args), {})
-        with self._torchs_costs():
-            dispatcher.sharding_propagator.propagate(info)
-        return info.output_sharding.output_spec
+        return info
 
     def _torchs(self, op: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """Perform an operation as DTensor does without a handler."""
-        dispatcher = _dispatcher()
-        info = dispatcher.unwrap_to_op_info(op, args, kwargs)
-        with self._torchs_costs():
-            dispatcher.sharding_propagator.propagate(info)
+        dispatcher, info = _dispatcher(), self._torchs_info(op, args, kwargs)
         local = dispatcher._dispatch_get_local_results_slow_path(op, args, info)
         return dispatcher.wrap(local, info.output_sharding.output_spec)
 

@@ -27,19 +27,14 @@ class MpiTransport:
 
     On one host, memory is shared and peers' parts are NumPy views; a get is a copy, an accumulate an addition
     under the target's lock. Across hosts it is MPI's Rget, Rput and Raccumulate. Making one is collective.
-
-    Args:
-        shared: Whether to share memory; None does so if all ranks are on one host, unless the environment
-            has ``UMM_MPI_WINDOW=remote``.
+    ``UMM_MPI_WINDOW=remote`` in the environment makes one host do so too.
     """
 
-    def __init__(self, comm: MPI.Intracomm, shared: bool | None = None) -> None:
+    def __init__(self, comm: MPI.Intracomm) -> None:
         self.comm = comm
         self.rank = comm.rank
         self.size = comm.size
-        if shared is None:
-            shared = os.environ.get(WINDOW_VARIABLE) != "remote" and on_one_host(comm)
-        self.shared = shared
+        self.shared = shared = os.environ.get(WINDOW_VARIABLE) != "remote" and on_one_host(comm)
         self._windows: list[tuple[Window, Ints]] = []  # with the bytes of each rank
         self._used = np.zeros(comm.size, dtype=np.int64)  # of the last window
         self._heaps: list[tuple[Window, Ints]] = []  # with the offset in each rank

@@ -45,17 +45,12 @@ class Steps:
         x = self.normed(wide, float(np.vdot(wide, wide)))
         for number in range(len(self.coefficients)):
             x = self.step(number, x, self.gram(x))
-        return self.unflattened(x, matrix)
+        return (x.T if matrix.shape[0] > matrix.shape[1] else x).astype(matrix.dtype)
 
     def flat(self, matrix: Array) -> Array:
         """Return a matrix with its shorter side first, in the type of products."""
         wide = matrix.T if matrix.shape[0] > matrix.shape[1] else matrix
         return np.ascontiguousarray(wide, dtype=self.compute_dtype)
-
-    def unflattened(self, x: Array, like: Array) -> Array:
-        """Return a result in the shape and type of the matrix it comes from."""
-        turned = x.T if like.shape[0] > like.shape[1] else x
-        return turned.astype(like.dtype)
 
     def normed(self, x: Array, squares: float) -> Array:
         """Return x over its norm, whose square is given."""

@@ -7,7 +7,6 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from umm.arrays import Floats
 from umm.errors import InputError
 from umm.executor import Operands
 from umm.schedules.schedule import Schedule
@@ -18,7 +17,7 @@ from umm_hw.float8 import widened
 from umm_hw.numpy.random_order import RandomOrder
 from umm_hw.numpy.transport import NumpyTransport
 from umm_hw.performance import Performance, check_replica, operands_of
-from umm_hw.steps import Step, array_step
+from umm_hw.steps import array_step
 
 Array = NDArray[Any]
 ORDERS = ("rows", "random")
@@ -82,7 +81,12 @@ class NumpyExecutor:
             events = RandomOrder(schedule, works, steps, ranks, performance.memory, self.seed)
             start, end = events.perform()
         else:
-            start, end = _perform_rows(steps)
+            start, end = np.zeros(len(steps)), np.zeros(len(steps))
+            began = perf_counter()
+            for i, step in enumerate(steps):
+                start[i] = perf_counter() - began
+                step()
+                end[i] = perf_counter() - began
         results = performance.gather(self.replica)
         if save is not None:
             performance.write_parts(save, self.replica or 0)
@@ -95,17 +99,6 @@ class NumpyExecutor:
 
     def close(self, code: int = 0) -> None:
         """Do nothing: between runs it keeps nothing that would have to end."""
-
-
-def _perform_rows(steps: list[Step]) -> tuple[Floats, Floats]:
-    """Do all steps in order; return when each started and ended, in seconds after the first start."""
-    start, end = np.zeros(len(steps)), np.zeros(len(steps))
-    began = perf_counter()
-    for i, step in enumerate(steps):
-        start[i] = perf_counter() - began
-        step()
-        end[i] = perf_counter() - began
-    return start, end
 
 
 def _multiply(a: Array, b: Array, c: Array, alpha: float, beta: float) -> None:

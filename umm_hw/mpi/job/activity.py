@@ -39,21 +39,18 @@ class Activity:
 
     def waited_for(self) -> str:
         """Return in words the action or stage that this rank waits for."""
-        waits = [doing.row for doing in self._now() if doing.waits]
+        waits = [doing.row for doing in list(self.lanes.values()) if doing.waits]
         return self.words(min(waits))[0] + " to be ready to start" if waits else self.stage
 
     def overdue(self) -> str | None:
         """Return in words an action that has run longer than it may, if there is one."""
         now = perf_counter()
-        for doing in self._now():
+        for doing in list(self.lanes.values()):
             if not doing.waits:
                 what, limit = self.words(doing.row)
                 if now - doing.since > limit:
                     return f"{what}, which runs for {now - doing.since:.0f} s; {limit:.0f} s are allowed"
         return None
-
-    def _now(self) -> list[Doing]:
-        return list(self.lanes.values())
 
 
 ACTIVITY = Activity()

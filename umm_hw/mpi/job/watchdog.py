@@ -117,10 +117,10 @@ class Watchdog(Thread):
                 )
 
 
-def end_job(why: str, code: int = 1) -> None:
+def end_job(why: str) -> None:
     """Print one line and end all ranks; if MPI is itself stuck, by the death of this one."""
     os.write(sys.stderr.fileno(), f"error: {why}\n".encode())
     Event().wait(HEARD)
-    Thread(target=MPI.COMM_WORLD.Abort, args=(code,), daemon=True).start()
+    Thread(target=MPI.COMM_WORLD.Abort, args=(1,), daemon=True).start()
     Event().wait(ABORT_WITHIN)
     os.kill(os.getpid(), signal.SIGKILL)
