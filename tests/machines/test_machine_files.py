@@ -383,6 +383,15 @@ def test_a_file_of_many_mistakes_is_explained_as_far_as_anybody_reads():
     assert lines[-1] == "and 4900 more mistakes"
 
 
+def test_one_number_in_place_of_a_peak_of_each_type_is_explained():
+    content = tomllib.loads(GOOD + SWITCH)
+    content["devices"]["peak"] = {"value": "60 Tflop/s", "source": "test", "measured": True, "assumed": False}
+    lines = all_explained(content)
+    assert [x.partition(";")[0] for x in lines if x.startswith("unknown")] == [
+        f"unknown key 'devices.peak.{name}'" for name in ("value", "source", "measured", "assumed")
+    ]
+
+
 def test_a_name_with_a_control_character_is_read_as_its_escape(tmp_path):
     names = 'names = ["a", "b", "c", "\\u001b[31m"]\ncopy_engines'
     path = write(tmp_path, (GOOD + SWITCH).replace("copy_engines", names, 1))

@@ -135,7 +135,8 @@ def _repair(content: Any, mistakes: Sequence[Any]) -> bool:
         del _at(content, path[:-1])[path[-1]]  # the last of a list first
     for path in named:
         table = _at(content, path[:-1])
-        table[next(name for name in DTYPES if name not in table)] = table.pop(path[-1])
+        if path[-1] in table:  # unless the table is new, in the place of a number
+            table[next(name for name in DTYPES if name not in table)] = table.pop(path[-1])
     return True
 
 
