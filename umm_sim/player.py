@@ -6,8 +6,9 @@ from umm.schedules.schedule import Schedule
 from umm.schedules.table.details import BARRIER
 from umm_sim.clock import Call, Clock
 from umm_sim.engines import found_engines
-from umm_sim.fabric.choice import fabric_model
+from umm_sim.fabric.own_links import OwnLinks
 from umm_sim.fabric.routes import routed
+from umm_sim.fabric.shared_links import SharedLinks
 from umm_sim.simulation import Times, all_finished
 from umm_sim.successors import successors_of
 
@@ -35,8 +36,9 @@ class _Play:
         self._computes = engines.computes if engines else []
         transfers = routed(schedule)
         self._route = transfers.number
-        self._fabric = fabric_model(clock, transfers, self._finishing)
-        self._transfer: Call = self._fabric.start
+        # Both give max-min fair rates; the first spares what pairs that share no link need not.
+        fabric = OwnLinks if transfers.disjoint else SharedLinks
+        self._transfer: Call = fabric(clock, transfers, self._finishing).start
 
     def run(self) -> None:
         """Play it from beginning to end."""
