@@ -287,7 +287,8 @@ def effective_bytes(
         cached: Whether the payload is in a cache, or a share; see ``MessageSizes.slowdown``.
 
     Returns:
-        Whole bytes, rounded up.
+        Whole bytes, rounded up; more than the payload where messages of its size do not reach the link's
+        bandwidth.
     """
     charged = np.asarray(payload, dtype=np.float64) / efficiency
     if sizes is not None:

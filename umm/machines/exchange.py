@@ -8,7 +8,7 @@ import numpy.typing as npt
 
 from umm.arrays import Floats
 from umm.machines.declaring import Field
-from umm.machines.library import BLEND
+from umm.machines.library import blended
 from umm.machines.prefill import Count
 from umm.machines.quantities import BytesPerSecond, Sourced, Time
 
@@ -63,7 +63,7 @@ class Exchange(Sourced):
         b = np.minimum(b, e) if self.low_latency else b
         copies = k if self.low_latency else ranks * (1.0 - (1.0 - 1.0 / ranks) ** k)
         crossing = t * copies * h * self.item * (ranks - 1) / ranks
-        rate = ((self.link * width) ** -BLEND + (self.block * b) ** -BLEND) ** (-1.0 / BLEND)
+        rate = blended(self.link * width, self.block * b)
         beside = self.start + h * self.column + e * self.expert + t / b * self.token
         return np.asarray(beside + crossing / rate)
 

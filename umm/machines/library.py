@@ -8,7 +8,7 @@ estimates where the file states those, and the fastest one where it does not.
 
 from collections.abc import Mapping
 from math import expm1, inf, log1p, log2
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 from umm.machines.declaring import Field, model_validator
 from umm.machines.quantities import Bandwidth, Count, Name, Number, Seconds, Share, Size, Table
@@ -116,9 +116,9 @@ class Pace(Table):
         if self.fading is not None:
             link *= max(0.05, 1.0 - self.fading.value * log2(ranks))
         if self.blocks is not None:
-            link = _blended(link, self.blocks.number * self.used(ranks, message))
+            link = blended(link, self.blocks.number * self.used(ranks, message))
         if self.peer is not None:
-            link = _blended(link, self.peer.number * (ranks + 1 if self.path == "switch" else ranks - 1))
+            link = blended(link, self.peer.number * (ranks + 1 if self.path == "switch" else ranks - 1))
         if message == inf:
             return link
         if self.hides:
@@ -189,9 +189,9 @@ class Pace(Table):
         return took if self.issue is None else max(took, self.issue.number)
 
 
-def _blended(one: float, other: float) -> float:
-    """Return the rate that two limits leave together."""
-    return float((one**-BLEND + other**-BLEND) ** (-1.0 / BLEND))
+def blended(one: float, other: Any) -> Any:
+    """Return the rate that two limits leave together; of many others at once."""
+    return (one**-BLEND + other**-BLEND) ** (-1.0 / BLEND)
 
 
 def around(what: str, nbytes: float, ranks: int) -> float:

@@ -318,16 +318,10 @@ class Machine(DeviceNumbers):
     def effective_bytes(
         self, payload: npt.ArrayLike, efficiency: Floats | float = 1.0, cached: npt.ArrayLike = False
     ) -> npt.NDArray[np.int64]:
-        """Return the bytes to charge on the links, so that bytes over bandwidth gives the time it takes.
+        """Return the bytes to charge on the links; see :func:`umm.machines.curves.effective_bytes`.
 
         Args:
-            payload: Bytes that travel.
             efficiency: Bandwidth of this kind of transfer over that of a get.
-            cached: Whether the payload is in a cache, or a share; see ``MessageSizes.slowdown``.
-
-        Returns:
-            Whole bytes, rounded up; more than the payload where the file's size table says that a
-            message of this size does not reach the link's bandwidth.
         """
         return effective_bytes(payload, efficiency, self.message_sizes, cached)
 
