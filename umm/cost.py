@@ -56,6 +56,7 @@ def gemm_seconds(
     by_columns: bool = False,
     pace: Pace = ALIKE,
     scheduled: bool = False,
+    warm: bool = True,
 ) -> Floats:
     """Return how long local multiplies take with a device to themselves, in seconds.
 
@@ -83,6 +84,8 @@ def gemm_seconds(
         pace: Factors of the device of each multiply on the machine's numbers.
         scheduled: Whether A has its type already, because rounding it is an action of its own, and kernels in
             graphs take no time of the host.
+        warm: Whether the L2 cache has what it holds of B, as where a multiply is done over and over; in a
+            schedule it has not.
 
     Weights that kernels expand, as of ``bfloat16xint4``, are read in their own bytes, and multiply at A's
     rate. Floats of 4 bits multiply as such where the device can; A is then rounded first.
@@ -93,6 +96,8 @@ def gemm_seconds(
     if kernels is not None:
         if scheduled:
             kernels = kernels.scheduled(machine.engine is not None and machine.engine.graphs)
+        elif not warm:
+            kernels = kernels.unrepeated
         if has_blocks(dtype):
             kernels, by_columns = kernels.from_memory, True
         together = _by_kernels(kernels, (m, n, k, batch), pace, c_itemsize, by_columns)
@@ -123,11 +128,11 @@ multiply_seconds = partial(gemm_seconds, scheduled=True)  # seconds of a schedul
 
 
 def batched_seconds(
-    machine: Machine, dtype: str, batch: int, m: int, n: int, k: int, c_itemsize: int
+    machine: Machine, dtype: str, batch: int, m: int, n: int, k: int, c_itemsize: int, warm: bool = True
 ) -> float:
     """Return the seconds of equal multiplies in one kernel, which starts once."""
     start = machine.gemm_start(dtype)
-    one = float(gemm_seconds(machine, dtype, m, n, k, c_itemsize, batch=batch))
+    one = float(gemm_seconds(machine, dtype, m, n, k, c_itemsize, batch=batch, warm=warm))
     return start + batch * (one - start)
 
 

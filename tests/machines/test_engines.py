@@ -171,6 +171,31 @@ def test_a_cast_is_a_term_of_its_own():
     assert one == pytest.approx(512 * 2 / 1e9 + 1e-9)
 
 
+def test_a_repeated_multiply_finds_b_in_a_cache_that_has_room_for_all_copies(plain):
+    """3 copies of 2 MB, A and C fit into 8 MB, of 4 MB they do not; a schedule reads B from memory."""
+    rates = dict.fromkeys(("rate", "feed", "store"), 1e16)
+    kernels = Kernels(**PLAIN | rates | {"memory": 1e11}, l2=2**23, copies=3, cached=1e12)
+    cold = kernels.unrepeated
+    k, n = 1024, np.array([1024, 2048])
+    moved = 2 * (16 * k + n * k + 16 * n)
+    took, without = (x.seconds(16, n, k, c_itemsize=2) for x in (kernels, cold))
+    assert took.tolist() == pytest.approx([4e-6 + moved[0] / 1e12, 4e-6 + moved[1] / 1e11])
+    assert without.tolist() == pytest.approx((4e-6 + moved / 1e11).tolist())
+    for in_graphs in (True, False):
+        assert (kernels.scheduled(in_graphs).seconds(16, n, k, c_itemsize=2) == without).all()
+    machine = umm.machine("l40s-8", kernels="trtllm")
+    shape = "bfloat16", 16, 2048, 2048, 2
+    assert gemm_seconds(machine, *shape) < 0.6 * gemm_seconds(machine, *shape, warm=False)
+    assert (gemm_seconds(plain, *shape) == gemm_seconds(plain, *shape, warm=False)).all()
+
+
+def test_a_cast_beyond_the_cache_is_no_faster_than_memory():
+    kernels = Kernels(**PLAIN | {"itemsize": 1, "memory": 1e11}, cast=1e12, l2=3 * 2**20)
+    fits, beyond = kernels.cast_seconds(np.array([1024.0, 1025.0]), np.full(2, 1024.0), np.ones(2))
+    assert fits == pytest.approx(3 * 2**20 / 1e12)
+    assert beyond == pytest.approx(3 * 1025 * 1024 / 1e11)
+
+
 def test_the_last_issue_that_holds_for_a_shape_is_the_least_that_it_takes():
     issues = (
         Issue(time="90 us"),

@@ -32,6 +32,8 @@ KERNELS = st.builds(
     batched=st.sampled_from([0.8, 1.0]),
     cache=st.sampled_from([0, 50_000_000]),
     cached=st.sampled_from([1e12, 5e12]),
+    l2=st.just(50_000_000),
+    copies=st.sampled_from([0, 1, 5]),
     split_total=st.sampled_from([np.inf, 512.0]),
     split_rate=st.sampled_from([1.0, 1.4]),
     parts=st.sampled_from([None, 1e11]),
@@ -114,6 +116,7 @@ def test_rows_of_the_public_table_come_out(name, shape, tflops):
         (('start = "2 us"\n', ""), "the kernels of float32 lack start; state it in devices.kernels"),
         (("value = 0.5", "m = [1, 2]\nvalue = [[[0.5]], [[0.6]]]"), "kernels is for one number"),
         (('ramp = "0 us"', 'ramp = "0 us"\nsmall = "1 us"'), "small, small_volume, small_k belong together"),
+        (('ramp = "0 us"', 'ramp = "0 us"\ncopies = 2'), "l2, copies, cached belong together"),
         (
             ('dtype = "float32"', 'dtype = "float64"'),
             "kernels of float64 need its peak; state devices.peak.float64",

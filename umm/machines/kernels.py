@@ -153,6 +153,15 @@ class Kernels:
     small_k: int = stated(Positive, "k up to which a multiply is small", 0)
     cache: int = stated(Bytes, "bytes of A, B and C that move at `cached`, for they are in the L2 cache", 0)
     cached: float = stated(BytesPerSecond, "rate of what is in the L2 cache", 0.0, of_memory=True)
+    l2: int = stated(
+        Bytes, "bytes of the L2 cache, beyond which an A that is rounded moves at `memory`, not `cast`", 0
+    )
+    copies: int = stated(
+        Positive,
+        "copies of B in turn, of a multiply done over and over: A, C and these move at `cached` if `l2` has "
+        "room for all; in a schedule and in serving B is of another layer, so that none does",
+        0,
+    )
     norm: float = stated(
         Annotated[float, Field(ge=1, le=64)],
         "how arithmetic and traffic add: between the sum of both (1) and the larger (if not stated)",
@@ -189,9 +198,15 @@ class Kernels:
 
     @cached_property
     def from_memory(self) -> "Kernels":
-        """These kernels where no operand is in a cache before."""
+        """These kernels where no operand is in a cache before, unless the multiply is done over and over."""
         wide, unlike = (None if x is None else x.from_memory for x in (self.wide, self.unlike))
         return replace(self, cache=0, wide=wide, unlike=unlike)
+
+    @cached_property
+    def unrepeated(self) -> "Kernels":
+        """These kernels where no multiply is done over and over, so that B is read from memory."""
+        wide, unlike = (None if x is None else x.unrepeated for x in (self.wide, self.unlike))
+        return replace(self, copies=0, wide=wide, unlike=unlike)
 
     def scheduled(self, in_graphs: bool) -> "Kernels":
         """Return these kernels as a schedule has them: A has its type, and in graphs no host issues them."""
@@ -200,12 +215,12 @@ class Kernels:
     @cached_property
     def _rounded(self) -> "Kernels":
         wide, unlike = (None if x is None else x._rounded for x in (self.wide, self.unlike))
-        return replace(self, cast=None, wide=wide, unlike=unlike)
+        return replace(self, cast=None, copies=0, wide=wide, unlike=unlike)
 
     @cached_property
     def _in_graphs(self) -> "Kernels":
         wide, unlike = (None if x is None else x._in_graphs for x in (self.wide, self.unlike))
-        return replace(self, cast=None, issues=(), wide=wide, unlike=unlike)
+        return replace(self, cast=None, copies=0, issues=(), wide=wide, unlike=unlike)
 
     @cached_property
     def _known(self) -> dict[tuple[int, bool], dict[tuple[float, ...], float]]:
@@ -276,6 +291,10 @@ class Kernels:
         traffic = batch * ((m + n * self.weights) * k * self.itemsize + m * n * c_itemsize)
         inside = np.minimum(traffic, self.cache) / self.cached if self.cached else 0.0
         memory = inside + np.maximum(traffic - self.cache, 0.0) / self.memory
+        if self.copies:
+            # Of copies that are read in turn, a cache without room for all has none when its turn comes.
+            others = batch * n * self.weights * k * self.itemsize * (self.copies - 1)
+            memory = np.where(traffic + others <= self.l2, traffic / self.cached, memory)
         work = _normed(self._chosen(m, n, k, batch, c_itemsize)[0], memory, self.norm)
         took = self.start_s + work + np.maximum(work - self.boost_s, 0.0) * (1.0 / self.sustained - 1.0)
         if self.transposes and not by_columns:
@@ -292,7 +311,10 @@ class Kernels:
         if self.cast is None:
             return 0.0
         rows = batch * m
-        seconds = rows * k * (WIDE_OF_CAST + self.itemsize) / self.cast
+        nbytes = rows * k * (WIDE_OF_CAST + self.itemsize)
+        seconds = nbytes / self.cast
+        if self.l2:
+            seconds = np.where(nbytes <= self.l2, seconds, nbytes / min(self.cast, self.memory))
         if self.cast_unit is not None:
             seconds = np.maximum(seconds, k * WIDE_OF_CAST / self.cast_unit)
         return np.asarray(seconds + rows * self.cast_row_s)
@@ -426,11 +448,13 @@ class RulesOfKernels(Sourced):
 
     @model_validator(mode="after")
     def _belong_together(self) -> Self:
-        together = ("cache", "cached"), ("boost", "sustained"), ("small", "small_volume", "small_k")
+        stated_here = self.model_fields_set
+        together = [("boost", "sustained"), ("small", "small_volume", "small_k")]
+        together.append(("l2", "copies", "cached") if "copies" in stated_here else ("cache", "cached"))
         for names in together:
-            if not self.model_fields_set.isdisjoint(names) and not self.model_fields_set.issuperset(names):
+            if not stated_here.isdisjoint(names) and not stated_here.issuperset(names):
                 raise ValueError(f"{', '.join(names)} belong together; state all or none")
-        if self.model_fields_set & {"cast_unit", "cast_row"} and "cast" not in self.model_fields_set:
+        if stated_here & {"cast_unit", "cast_row"} and "cast" not in stated_here:
             raise ValueError("cast_unit and cast_row say more of a cast; state cast too")
         return self
 

@@ -134,7 +134,7 @@ class Rates:
         """
         key = ("gemm", m, n, k, dtype)
         if key not in self._known:
-            law = float(gemm_seconds(self.machine, dtype or "bfloat16", max(1, m), n, k, BF16))
+            law = float(gemm_seconds(self.machine, dtype or "bfloat16", max(1, m), n, k, BF16, warm=False))
             nbytes = n * k * (element_bytes(dtype) if dtype else STORED[self.outside]) + m * (n + k) * BF16
             share = self.engine.few if dtype else self.engine.expanded
             start = self._start(m, dtype)
@@ -156,7 +156,8 @@ class Rates:
         """Return the seconds of equal multiplies in one kernel."""
         key = ("batched", batch, m, n, k)
         if key not in self._known:
-            self._known[key] = batched_seconds(self.machine, "bfloat16", batch, max(1, m), n, k, BF16)
+            rows = max(1, m)
+            self._known[key] = batched_seconds(self.machine, "bfloat16", batch, rows, n, k, BF16, warm=False)
         return self._known[key]
 
     def grouped(self, rows: float, experts: float, n: int, k: int) -> float:

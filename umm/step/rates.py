@@ -57,7 +57,7 @@ class Rates:
         dtype = dtype or self.dtype
         key = (m, n, k, dtype, c_bytes)
         if key not in self._known:
-            alone = float(gemm_seconds(self.machine, dtype, m, n, k, c_bytes))
+            alone = float(gemm_seconds(self.machine, dtype, m, n, k, c_bytes, warm=False))
             start = self.machine.gemm_start(dtype)
             self._known[key] = start + (alone - start) / self.load.clock
         return self._known[key]

@@ -147,7 +147,7 @@ def _product(name: str, reads: Sequence[Any], out: Any, machine: Machine) -> Ker
         members = prod(a.shape[:-2])
         shape = ((members,) if members > 1 else ()) + (a.shape[-2], b.shape[-1], a.shape[-1])
     dtype, (m, n, k) = _dtype(out), shape[-3:]
-    seconds = float(gemm_seconds(machine, dtype, m, n, k, itemsize(dtype), prod(shape[:-3])))
+    seconds = float(gemm_seconds(machine, dtype, m, n, k, itemsize(dtype), prod(shape[:-3]), warm=False))
     if name == "_grouped_mm":  # weights of all experts are read
         seconds = max(seconds, b.numel() * itemsize(dtype) / machine.pass_bandwidth)
     return Kernel(MULTIPLY, f"aten::{name}", seconds, shape)
