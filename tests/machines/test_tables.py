@@ -10,7 +10,8 @@ from umm.cost import gemm_seconds, table_factors
 from umm.errors import InputError, MachineError
 from umm.machines import machine, user_folder
 from umm.machines.drafts.measured import aic_table, read_measured
-from umm.machines.tables import beside
+from umm.machines.kernels import Kernels
+from umm.machines.tables import FAMILIES, ROWS_EACH, beside
 
 HEAD = "gemm_dtype,m,n,k,latency"
 
@@ -64,6 +65,26 @@ def test_a_kernel_that_begins_at_an_m_is_seen_at_n_and_k_that_are_not_in_the_tab
     assert factors[0] < 1.2
     assert factors[1] > 1.7
     assert inside.all()
+
+
+def test_the_work_of_a_shape_does_not_grow_with_the_table_and_is_done_once(tmp_path, monkeypatch):
+    """100 n and k of 40 m: two rows of each of 24 n and k are solved for, and no row is priced again."""
+    rows = [
+        f"bfloat16,{m},{1024 + 64 * n},{1024 + 64 * k},0.02"
+        for m in range(1, 41)
+        for n in range(10)
+        for k in range(10)
+    ]
+    mine = imported(tmp_path, *rows)
+    kernels, solve = mine.kernels("bfloat16"), np.linalg.solve
+    priced, solved = [], []
+    monkeypatch.setattr(Kernels, "_priced", lambda *x: priced.append(len(x[1])) or np.ones(len(x[1])))
+    monkeypatch.setattr(np.linalg, "solve", lambda a, b: solved.append(len(a)) or solve(a, b))
+    mine.gemm_limits("bfloat16", 4096.0)
+    for _ in range(2):
+        table_factors(mine, "bfloat16", [5, 5, 70], 1100, 1100)
+    assert (priced, solved) == ([], [FAMILIES * ROWS_EACH] * 2)
+    assert not kernels._known
 
 
 def test_no_multiply_of_a_table_goes_below_the_limits_that_a_search_reckons_with(tmp_path):

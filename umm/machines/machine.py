@@ -290,7 +290,8 @@ class Machine(DeviceNumbers):
         """
         kernels = self.kernels(dtype)
         rate = self.peak(dtype) * float(self.most_efficiency(dtype, k))
-        sooner = 1.0 if self.tables is None else self.tables.least
+        rows = None if self.tables is None else self.tables.of(self.multiplied(dtype))
+        sooner = 1.0 if rows is None else rows.least
         if kernels is None:
             return GemmLimits(self.launch_s * sooner, rate / sooner, self.work_bandwidth / sooner, 2)
         return GemmLimits(kernels.start_s * sooner, rate / sooner, kernels.moves / sooner, 1)

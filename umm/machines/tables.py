@@ -8,13 +8,13 @@ differences.
 import csv
 import io
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 
 import numpy as np
 
-from umm.arrays import Bools, Floats
+from umm.arrays import Bools, Floats, Ints
 from umm.dtypes import BLOCK, FLOAT8, PRICED, has_blocks, rated
 from umm.errors import MachineError
 from umm.files import read_text
@@ -39,6 +39,7 @@ C_ITEMSIZE = 2  # bytes of an element of C, as engines have it
 NO_LAW = "the file of {} has no kernels; begin with --from 'h100-8 kernels=vllm' or another that has"
 MAX_KNOWN = 2**17  # shapes whose factors are kept
 MAX_TABLE = 2**26  # bytes of a table that are read
+MOST_DOUBLINGS = 64  # of m, which is below 2^31; more than any, so that keys of families do not meet
 MOST_ROWS = 2_000_000  # rows of a table, about as many as `MAX_TABLE` bytes hold
 
 
@@ -67,11 +68,13 @@ def _nearest(points: Floats, differences: Floats, point: Floats) -> tuple[Floats
     return squares, least**0.5, float(np.exp(differences[nearest])) if least < 1e-12 else None
 
 
-def _covariance(apart: Floats) -> Floats:
-    """Return the covariance of differences of shapes by the doublings between them, the last axis."""
-    total = TREND[0] * np.exp(-((apart / TREND[1]) ** 2).sum(axis=-1) / 2)
-    for variance, doublings in COVARIANCE:
-        total += variance * np.exp(-(apart / doublings).sum(axis=-1))
+def _covariance(m: Floats, n: Floats, k: Floats) -> Floats:
+    """Return the covariance of differences of shapes by the doublings between them."""
+    # Arrays by dimension: a sum over a last axis of three takes most of the time that a shape does.
+    variance, (of_m, of_n, of_k) = TREND
+    total = variance * np.exp(((m / of_m) ** 2 + (n / of_n) ** 2 + (k / of_k) ** 2) / -2)
+    for variance, (of_m, of_n, of_k) in COVARIANCE:
+        total += variance * np.exp(m / -of_m - n / of_n - k / of_k)
     return np.asarray(total)
 
 
@@ -118,39 +121,46 @@ class Rows:
     @cached_property
     def differences(self) -> Floats:
         """Logarithm of measured seconds over the law's, a row each."""
-        law = self.law.seconds(*np.rint(np.exp2(self.shapes.T)), c_itemsize=C_ITEMSIZE)
-        return np.asarray(np.log(self.seconds / law))
+        law = replace(self.law)  # a copy: that of the machine need not remember the shapes of all rows
+        took = law.seconds(*np.rint(np.exp2(self.shapes.T)), c_itemsize=C_ITEMSIZE)
+        return np.asarray(np.log(self.seconds / took))
 
     @cached_property
-    def _families(self) -> tuple[Floats, list[int], Floats, Floats]:
-        """Families of rows by n and k, the first row of each, and rows with differences by family and m."""
+    def _families(self) -> tuple[Floats, Ints, Floats, Floats, Floats]:
+        """Families of rows by n and k, the first row of each, and rows with differences by family and m.
+
+        The last are keys in the same order, so that one search of them finds an m in several families.
+        """
         order = np.lexsort(self.shapes.T)
         shapes = self.shapes[order]
         new = np.any(np.diff(shapes[:, 1:], axis=0) != 0, axis=1)
-        first = np.flatnonzero(np.concatenate([[True], new]))
-        return shapes[first, 1:], [*first.tolist(), len(shapes)], shapes, self.differences[order]
+        first = np.flatnonzero(np.concatenate([[True], new, [True]]))
+        family = np.repeat(np.arange(len(first) - 1), np.diff(first))
+        keys = family * MOST_DOUBLINGS + shapes[:, 0]
+        return shapes[first[:-1], 1:], first, shapes, self.differences[order], keys
 
     def _factor(self, point: Floats) -> tuple[float, float]:
         """Return the factor of a shape, and doublings to the nearest row."""
         # Kriging (Rasmussen and Williams 2006, section 2.2) of the differences from the law, with mean 0.
-        families, first, shapes, differences = self._families
+        families, first, shapes, differences, keys = self._families
         away = np.abs(families - point[1:]).sum(axis=1)
         chosen = np.argpartition(away, FAMILIES)[:FAMILIES] if len(away) > FAMILIES else np.arange(len(away))
-        rows = list[int]()
-        for family in chosen.tolist():
-            start, end = first[family], first[family + 1]
-            split = start + int(np.searchsorted(shapes[start:end, 0], point[0]))
-            begin = max(start, min(split - ROWS_EACH // 2, end - ROWS_EACH))
-            rows += range(begin, min(begin + ROWS_EACH, end))
+        start, end = first[chosen], first[chosen + 1]
+        split = np.searchsorted(keys, chosen * MOST_DOUBLINGS + point[0])
+        begin = np.maximum(start, np.minimum(split - ROWS_EACH // 2, end - ROWS_EACH))
+        several = begin[:, None] + np.arange(ROWS_EACH)
+        rows = several[several < end[:, None]]
         near, known = shapes[rows], differences[rows]
         _, doublings, measured = _nearest(near, known, point)
         if measured is not None:
             return measured, 0.0
-        covariance = _covariance(np.abs(near[:, None] - np.vstack([near, point])))
-        weights = np.linalg.solve(covariance[:, :-1] + NOISE * np.eye(len(rows)), covariance[:, -1])
+        sizes = near.T
+        covariance = _covariance(*(np.abs(x[:, None] - x) for x in sizes))
+        covariance[np.diag_indices(len(rows))] += NOISE
+        asked = _covariance(*np.abs(sizes - point[:, None]))
+        factor = np.linalg.solve(covariance, asked) @ known
         # No factor is beyond those of the rows and the law's 1: bounds of a search rest on the least.
-        factor = np.clip(weights @ known, min(0.0, known.min()), max(0.0, known.max()))
-        return float(np.exp(factor)), doublings
+        return float(np.exp(np.clip(factor, min(0.0, known.min()), max(0.0, known.max())))), doublings
 
     @property
     def least(self) -> float:
@@ -170,11 +180,6 @@ class Tables:
         name = rated(dtype)
         name = "float8" if name in FLOAT8 else "float4" if name in PRICED else name
         return self.rows.get(f"{name}:{BLOCK}" if has_blocks(dtype) else name)
-
-    @cached_property
-    def least(self) -> float:
-        """The least factor of any row, at most 1: no multiply takes less than the law times it."""
-        return min((x.least for x in self.rows.values()), default=1.0)
 
 
 def read_tables(path: Path, law_of: Callable[[str], Kernels | None], machine: str) -> Tables:
@@ -207,6 +212,8 @@ def read_tables(path: Path, law_of: Callable[[str], Kernels | None], machine: st
             )
         array = np.array(some)
         rows[dtype] = Rows(np.log2(array[:, :3]), array[:, 3], law)
+        # Priced now, once: later commands read the machine as this one keeps it.
+        rows[dtype].differences  # noqa: B018
     return Tables(rows, path.name)
 
 
