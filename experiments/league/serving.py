@@ -67,7 +67,7 @@ def games(folder: Path) -> Iterator[Game]:
             rows["latent"] = variant == "mla"
             judges = left_out(rows)
             if (system, key, table) == MISLABELLED:
-                judges &= np.asarray(rows.heads == rows.kv_heads)
+                judges = judges & np.asarray(rows.heads == rows.kv_heads)
             tabled = _with_table(machine, some[~np.asarray(judges)])
             yield Game(f"{system} {key} {table}", machine, tabled, kind, rows[judges])
 
