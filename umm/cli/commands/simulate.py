@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 import click
 
-from umm.algorithms.scheduling import UNIVERSAL
 from umm.cli.flags.asked import ToSchedule
 from umm.cli.flags.declared import command, flag, names_of
 from umm.cli.flags.framework import OfFrameworkLayers
@@ -112,10 +111,12 @@ def simulate(asked: Simulate) -> None:
         save_files(simulate_layers(asked), output, **files)
         return
     by_blocks = "cyclic:" in asked.a and not (asked.saved or asked.chain)
-    if by_blocks and asked.how["movement"] in ("auto", "flat") and asked.algorithm == UNIVERSAL:
+    if by_blocks and asked.how["movement"] in ("auto", "flat"):
+        from umm.algorithms.scheduling import UNIVERSAL
         from umm.algorithms.summa import block_cyclic
 
-        if block_cyclic(asked.problem):  # simulating PDGEMM's operands may take long
+        # Simulating PDGEMM's operands may take long.
+        if asked.algorithm == UNIVERSAL and block_cyclic(asked.problem):
             output.note(
                 "blocks move one by one; --movement panels simulates pgemm, which joins those of an owner"
             )
@@ -138,10 +139,8 @@ def simulate(asked: Simulate) -> None:
             beside = replace(beside, noise=noise, spread=spread(schedule, noise, executor("sim")))
         brings = None
         if request and isinstance(problem := request.problem, Problem):
-            from umm.plans.redistribution.fastest import move_seconds
-
-            machine, final = request.machine, str(schedule.options.get("final", "complete"))
-            brings = kept("moves", answered, lambda: move_seconds(problem, machine, final))
+            final = str(schedule.options.get("final", "complete"))
+            brings = kept("moves", answered, lambda: moves_alone(problem, request.machine, final))
     save_files(trace, output, **files)
     if asked.chakra is not None:
         from umm.emit.chains.chakra_trace import write_chakra
@@ -250,6 +249,7 @@ class _Kind(NamedTuple):
 
 def _of_kind(asked: Simulate) -> _Kind:
     """Simulate equal layers."""
+    from umm.algorithms.scheduling import UNIVERSAL
     from umm.plans.lower import lower
     from umm.plans.steady import steady, weights_stored
     from umm.program.systems import choices_left
@@ -355,6 +355,14 @@ def follows_from(request: "Request | None") -> Any:
     machine = request.machine
     choices = sorted(request.choices.items(), key=str)
     return repr(request.problem), machine.name, machine.sha, choices, request.by_library
+
+
+def moves_alone(problem: Problem, machine: "Machine", final: str) -> dict[str, float] | None:
+    """Return the seconds to move A and B in, and C out, each alone."""
+    # A question that is asked again needs no import of what moves them.
+    from umm.plans.redistribution.fastest import move_seconds
+
+    return move_seconds(problem, machine, final)
 
 
 def takes_long(schedule: "Schedule") -> bool:

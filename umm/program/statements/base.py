@@ -17,7 +17,6 @@ from umm.errors import ProblemError, did_you_mean
 from umm.files import fields_of, shown
 from umm.interval import Interval
 from umm.layouts.layout import Layout
-from umm.program.functions import function
 from umm.program.tensors import LARGEST, Tensor
 
 Array = NDArray[np.float64]
@@ -193,6 +192,8 @@ class Statement(ABC):
         self, fn: str, out: str, reads: Sequence[str], values: Values, tensors: Tensors, **parameters: Any
     ) -> Array:
         """Return the result of a function on whole tensors."""
+        from umm.program.functions import function  # at its use: a command of one multiply computes none
+
         shapes = [tensors[x].shape for x in (out, *reads)]
         spans = [(Interval(0, rows), Interval(0, cols)) for rows, cols in shapes]
         rows, cols = spans[0]
