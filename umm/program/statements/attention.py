@@ -43,6 +43,28 @@ class Fused(Statement):
         """The tensors it reads, keys that are values too once."""
         return tuple(dict.fromkeys(super().reads))
 
+    def check_numbers(self) -> None:
+        """Refuse numbers that cannot be, whatever the tensors are."""
+        for name in ("head", "share", "sequences", "chunks"):
+            whole_number(getattr(self, name), f"{name} of {self.out}", 1, 2**31)
+        for name in ("scaled", "window", "value"):
+            whole_number(getattr(self, name), f"{name} of {self.out}", 0, 2**31)
+        if self.window and (not self.causal or self.cache):
+            raise ProblemError(
+                f"window {self.window} of {self.out} needs a causal mask and no cache; give the cache "
+                "the keys inside the window alone"
+            )
+        if len(self.rotary) not in (0, 2):
+            raise ProblemError(
+                f"rotary = {shown(self.rotary)} of {self.out} is not one of queries and one of keys"
+            )
+        if not isinstance(self.causal, bool):
+            raise ProblemError(f"causal = {shown(self.causal)} of {self.out} is not true or false")
+        if self.way not in WAYS:
+            raise ProblemError(
+                f"way {shown(self.way)} of {self.out} is unknown; choose from {', '.join(WAYS)}"
+            )
+
     @property
     def parts(self) -> int:
         """Equal parts of the rows whose tokens see each other alone: chunks of all sequences."""
@@ -133,7 +155,7 @@ class Attention(Fused):
         """Check the numbers, whatever the tensors are."""
         for name in ("cache", "rotary"):
             object.__setattr__(self, name, tuple(getattr(self, name)))
-        _check_numbers(self)
+        self.check_numbers()
         if len(self.cache) not in (0, 3 if self.rotary else 2):
             beside = ", and one of their rotary columns" if self.rotary else ""
             raise ProblemError(
@@ -234,7 +256,7 @@ class AttentionGrad(Fused):
         """Check the numbers, whatever the tensors are."""
         for name in ("rotary", "drotary"):
             object.__setattr__(self, name, tuple(getattr(self, name)))
-        _check_numbers(self)
+        self.check_numbers()
         if len(self.drotary) != len(self.rotary):
             raise ProblemError(
                 f"drotary = {shown(self.drotary)} of {self} is not a gradient by each of rotary"
@@ -297,28 +319,6 @@ def _said(statement: Fused) -> str:
     words += [] if statement.chunks == 1 else [f"{statement.chunks} chunks each"]
     words += [] if statement.way == "auto" else [statement.way]
     return f" ({', '.join(words)})" if words else ""
-
-
-def _check_numbers(statement: Fused) -> None:
-    for name in ("head", "share", "sequences", "chunks"):
-        whole_number(getattr(statement, name), f"{name} of {statement.out}", 1, 2**31)
-    for name in ("scaled", "window", "value"):
-        whole_number(getattr(statement, name), f"{name} of {statement.out}", 0, 2**31)
-    if statement.window and (not statement.causal or statement.cache):
-        raise ProblemError(
-            f"window {statement.window} of {statement.out} needs a causal mask and no cache; give the cache "
-            "the keys inside the window alone"
-        )
-    if len(statement.rotary) not in (0, 2):
-        raise ProblemError(
-            f"rotary = {shown(statement.rotary)} of {statement.out} is not one of queries and one of keys"
-        )
-    if not isinstance(statement.causal, bool):
-        raise ProblemError(f"causal = {shown(statement.causal)} of {statement.out} is not true or false")
-    if statement.way not in WAYS:
-        raise ProblemError(
-            f"way {shown(statement.way)} of {statement.out} is unknown; choose from {', '.join(WAYS)}"
-        )
 
 
 def _check_shapes(

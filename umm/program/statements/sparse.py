@@ -56,12 +56,9 @@ class Sparse(Fused):
     def __post_init__(self) -> None:
         """Check the numbers, whatever the tensors are."""
         object.__setattr__(self, "rotary", tuple(self.rotary))
-        for name in ("head", "index", "top", "share", "sequences"):
+        self.check_numbers()
+        for name in ("index", "top"):
             whole_number(getattr(self, name), f"{name} of {self.out}", 1, 2**31)
-        for name in ("scaled", "value"):
-            whole_number(getattr(self, name), f"{name} of {self.out}", 0, 2**31)
-        if len(self.rotary) not in (0, 2):
-            raise ProblemError(f"rotary of {self.out} must be columns of queries and of keys, or none")
 
     @property
     def of_all_heads(self) -> tuple[str, ...]:
