@@ -379,26 +379,21 @@ class LatentAttention:
         w, wide = self.w, self.heads * self.of_keys
         heads = {"batch": self.heads, "batch_axes": (1, 1, 1)}
         w.multiply(w.inner("Qk", wide), "Q", "Wk", "b", **heads)
-        if self.index:
-            w.inner("Ov", wide)
-            how = self._how() | {
-                "head": self.of_keys, "share": self.heads, "scaled": self.head + self.rotary, "value": 0,
-            }  # fmt: skip
-            places = {"Nk": ("cache", 0), "Kr": ("cache", 0)}
-            del how["sequences"]
-            self.index.attend("Ov", "Qk", places, self.sequences, how)
-            w.multiply(w.inner("O", self.heads * self.value), "Ov", "Wv", **heads)
-            return
-        cache = {f"{x}.cache": w.shapes[x].cols for x in ("Nk", "Kr")} if w.context else {}
-        for name, cols in cache.items():
-            w.cache(name, self.sequences, cols, "cache")
-        for out, cols in (("Ov", wide), ("L", self.heads)):
-            w.inner(out, cols)
         how = self._how() | {
             "head": self.of_keys, "share": self.heads, "scaled": self.head + self.rotary, "value": 0,
-            "cache": [x for x in ("Nk.cache", "Nk.cache", "Kr.cache") if cache],
         }  # fmt: skip
-        w.statements.append(Fused("Ov", "Qk", "Nk", "Nk", "L", **how))
+        if self.index:
+            w.inner("Ov", wide)
+            del how["sequences"]
+            places = {"Nk": ("cache", 0), "Kr": ("cache", 0)}
+            self.index.attend("Ov", "Qk", places, self.sequences, how)
+        else:
+            for x in ("Nk", "Kr") if w.context else ():
+                w.cache(f"{x}.cache", self.sequences, w.shapes[x].cols, "cache")
+            for out, cols in (("Ov", wide), ("L", self.heads)):
+                w.inner(out, cols)
+            cache = ("Nk.cache", "Nk.cache", "Kr.cache") if w.context else ()
+            w.statements.append(Fused("Ov", "Qk", "Nk", "Nk", "L", cache=cache, **how))
         w.multiply(w.inner("O", self.heads * self.value), "Ov", "Wv", **heads)
 
     def _chosen_grad(self, index: Index) -> None:
