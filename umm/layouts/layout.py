@@ -60,12 +60,7 @@ class Layout(Spoken, Shown):
         """Take the edges, and where the tiles lie; LayoutError if these do not fit together.
 
         Args:
-            shape: Rows and columns of the matrix.
-            row_edges: Where each tile row starts, and the end.
-            col_edges: The same for columns.
-            process_grid: Rows and columns of the process grid.
             ranks: p, where it shall be checked.
-            replicas: c.
             order: ``blocked`` or ``interleaved``.
             places: The rank at each place, instead of an order; shape (replicas, *process_grid).
             text: The text form, if it is not to be ``edges:…``.

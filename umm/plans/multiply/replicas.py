@@ -46,25 +46,20 @@ def ended(layout: Layout, dtype: str, machine: Machine, options: Options) -> Opt
 
 
 class Stage(NamedTuple):
-    """Rows that sum replicas of C, behind a barrier.
+    """Rows that sum replicas of C, behind a barrier."""
 
-    Attributes:
-        columns: Kind, numbers, offsets, after and seconds as :class:`umm.plans.multiply.rows.Rows` has them,
-            with −1 in ``after`` for the barrier, else a number within the stage; and turns: number of each
-            transfer among those of its rank, which accumulate lanes are dealt out by, or none if rows have
-            their lanes.
-        payload: Bytes that each moves.
-        fill: Writes their operands for a problem; see :func:`umm.plans.multiply.rows.assemble`.
-        pools: By rank the bytes of the pool slots of its temporaries, which come after those of all others;
-            none if it has no temporaries.
-        functions: What its maps do.
-    """
-
+    # Kind, numbers, offsets, after and seconds as `rows.Rows` has them, with −1 in `after` for the barrier,
+    # else a number within the stage; and turns: number of each transfer among those of its rank, which
+    # accumulate lanes are dealt out by, or none if rows have their lanes.
     columns: tuple[NDArray[Any], ...]
-    payload: Ints
-    fill: Callable[[Problem, Details, int], Buffers]
+    payload: Ints  # bytes that each moves
+    fill: Callable[
+        [Problem, Details, int], Buffers
+    ]  # writes their operands for a problem; see `rows.assemble`
+    # By rank the bytes of the pool slots of its temporaries, which come after those of all others; none if it
+    # has no temporaries.
     pools: Sequence[Ints] = ()
-    functions: tuple[Function, ...] = ()
+    functions: tuple[Function, ...] = ()  # what its maps do
 
 
 @dataclass(frozen=True, eq=False)
@@ -77,18 +72,12 @@ class Ending:
     the barrier is followed by its actions, of all tiles at once.
 
     Source: Brock & Golin (2025), section 4.2 and table 1.
-
-    Attributes:
-        options: The options, with the ending named.
-        shared: What the schedules share, with the lanes of that sum.
-        chosen: The choices as plain values, with the way of the collective if there is one.
-        stages: The rows of each barrier and what follows it.
     """
 
-    options: Options
-    shared: Platform
-    chosen: Mapping[str, Any]
-    stages: tuple[Stage, ...]
+    options: Options  # with the ending named
+    shared: Platform  # what the schedules share, with the lanes of that sum
+    chosen: Mapping[str, Any]  # the choices as plain values, with the way of the collective if there is one
+    stages: tuple[Stage, ...]  # the rows of each barrier and what follows it
 
 
 def ending_of(problem: Problem, machine: Machine, options: Options) -> Ending:

@@ -29,22 +29,14 @@ plan_in_c, join_in_c, open_book = (in_c("umm.plans.multiply._plan", x) for x in 
 
 
 class Rows(NamedTuple):
-    """The columns of some rows; see :class:`umm.schedules.table.table.Table` for their meaning.
+    """The columns of some rows; see :class:`umm.schedules.table.table.Table` for their meaning."""
 
-    Attributes:
-        kind: Kind of each row; the other columns may have room for more.
-        numbers: Rank, lane, src, dst and nbytes of each, shape (5, rows): one array, because joining costs by
-            the array.
-        offsets: Where each one's dependencies start in ``after``, and the end.
-        after: The rows that each waits for.
-        seconds: Seconds of each.
-    """
-
-    kind: NDArray[np.int8]
+    kind: NDArray[np.int8]  # of each row; the other columns may have room for more
+    # Rank, lane, src, dst and nbytes of each, shape (5, rows): one array, because joining costs by the array.
     numbers: Ints
-    offsets: Ints
-    after: Ints
-    seconds: Floats
+    offsets: Ints  # where each one's dependencies start in `after`, and the end
+    after: Ints  # the rows that each waits for
+    seconds: Floats  # of each
 
     @classmethod
     def room(cls, count: int, dependencies: int) -> "Rows":
@@ -55,25 +47,15 @@ class Rows(NamedTuple):
 
 
 class OpRows(NamedTuple):
-    """The actions of an op list.
-
-    Attributes:
-        rows: Their rows.
-        a_gets: How many gets are of A.
-        gemm_row: Row of each op's gemm.
-        update_op: The ops whose update of C goes through a pool slot.
-        update_row: Row of each of their accumulates.
-        get_row: Row of each get, those of A first.
-        elements: How many elements each get moves.
-    """
+    """The actions of an op list."""
 
     rows: Rows
-    a_gets: int
-    gemm_row: Ints
-    update_op: Ints
-    update_row: Ints
-    get_row: Ints
-    elements: Ints
+    a_gets: int  # how many gets are of A
+    gemm_row: Ints  # row of each op's gemm
+    update_op: Ints  # the ops whose update of C goes through a pool slot
+    update_row: Ints  # row of each of their accumulates
+    get_row: Ints  # row of each get, those of A first
+    elements: Ints  # how many elements each get moves
 
 
 def rows_of(ops: OpList, shared: Platform, options: Options, priced: bool) -> OpRows:
