@@ -5,6 +5,8 @@ in its pool slot until the last step that reads it. So no tile is fetched twice,
 is needed at once; a contribution to C stays until the step that sends it.
 """
 
+from collections.abc import Sequence
+
 import numpy as np
 
 from umm import cost
@@ -36,7 +38,9 @@ def stepwise(ir: IR, machine: Machine, options: Options) -> Schedule:
     problem = ir.ops.problem
     ending = ending_of(problem, machine, options)
     options, shared = ending.options, ending.shared
-    pools = [_Pool(ir, options, rank) for rank in range(problem.p)]
+    m, n, _ = ir.ops.sizes
+    got = [elements(ir.ops, x, options.granularity == "slice") * problem.itemsize(x) for x in "AB"]
+    pools = [_Pool(ir, [*got, m * n * problem.itemsize("C")], rank) for rank in range(problem.p)]
     table = _Table(ir, shared, options, pools)
     rows = table.rows(machine)
     pool_sizes = [pool.sizes for pool in pools]
@@ -46,32 +50,22 @@ def stepwise(ir: IR, machine: Machine, options: Options) -> Schedule:
 class _Pool:
     """The pool slots of a rank: first those for tiles of A and B, then those for C."""
 
-    def __init__(self, ir: IR, options: Options, rank: int) -> None:
+    def __init__(self, ir: IR, nbytes: Sequence[Ints], rank: int) -> None:
+        # nbytes: of A and B that each op of the list would get, and of C that it sends.
         graph, steps = ir.graphs[rank], ir.steps[rank]
-        problem, ops = ir.ops.problem, ir.ops
-        m, n, k = (x[graph.first : graph.first + len(graph)].tolist() for x in ops.sizes)
-        slices = options.granularity == "slice"
-
-        def nbytes(x: int) -> int:
-            data = graph.data[x]
-            i = data.op - graph.first
-            if slices:
-                elements = m[i] * k[i] if data.matrix == 0 else k[i] * n[i]
-            else:
-                layout = problem.layouts[data.matrix]
-                elements = int(layout.tile_elements[data.tile[0] * layout.grid_shape()[1] + data.tile[1]])
-            size: int = elements * problem.itemsize("AB"[data.matrix])
-            return size
-
         ran = {i: t for t, step in enumerate(steps) for i in step.gemms}
         sent = {i: t for t, step in enumerate(steps) for i in step.accumulates}
         fetched = [(t, x) for t, step in enumerate(steps) for x in step.gets]
-        stays = [(t, max(ran[i] for i in graph.readers[x]), nbytes(x)) for t, x in fetched]
+        stays = [
+            (t, max(ran[i] for i in graph.readers[x]), int(nbytes[data.matrix][data.op]))
+            for t, x in fetched
+            for data in [graph.data[x]]
+        ]
         slots, sizes = _slots(stays)
         # Slot of each fetched datum.
         self.data = {x: slot for (_, x), slot in zip(fetched, slots, strict=True)}
         waiting = sorted(sent, key=lambda i: ran[i])
-        sums = [(ran[i], sent[i], m[i] * n[i] * problem.itemsize("C")) for i in waiting]
+        sums = [(ran[i], sent[i], int(nbytes[2][graph.first + i])) for i in waiting]
         slots, more = _slots(sums)
         # Slot of each component multiply that has one.
         self.updates = {i: len(sizes) + slot for i, slot in zip(waiting, slots, strict=True)}
