@@ -29,6 +29,7 @@ def plan_of(schedule: Schedule, node_of: Ints) -> Plan:
         node_of: Node of each rank; moves inside nodes and between them are apart.
     """
     kind, moves = schedule.kind, np.isin(schedule.kind, TRANSFERS)
+    details, buffers = schedule.details, schedule.buffers
     tensors = [schedule.operand_tensors(x) for x in range(schedule.details.operands)]
     far = moves & (node_of[schedule.src] != node_of[schedule.dst])
     by_library = np.array([x.startswith(LIBRARY) for x in schedule.lanes.names], np.bool_)[schedule.lane]
@@ -46,7 +47,12 @@ def plan_of(schedule: Schedule, node_of: Ints) -> Plan:
     plan = list[Jobs | Moves]()
     for actions in rows:
         one = int(actions[0])
-        operands = [_regions(schedule, actions, x) for x, tensor in enumerate(tensors) if tensor[one] >= 0]
+        operands = list[Regions]()
+        for x in (x for x, tensor in enumerate(tensors) if tensor[one] >= 0):
+            buffer = details.buffer[actions, x]
+            spans = np.concatenate((details.rows[actions, x], details.cols[actions, x]), axis=1)
+            name = schedule.tensors[buffers.tensor[buffer[0]]].name
+            operands.append(Regions(name, buffers.rank[buffer], spans))
         if moves[one]:
             level = (BETWEEN if far[one] else INSIDE) if several else ""
             way = "library" if by_library[one] else KINDS[kind[one]]
@@ -58,14 +64,6 @@ def plan_of(schedule: Schedule, node_of: Ints) -> Plan:
             added = (schedule.kind[actions] == GEMM) & (schedule.details.beta[actions] != 0)
             plan.append(Jobs(operands[0], tuple(operands[1:]), name, added))
     return tuple(plan)
-
-
-def _regions(schedule: Schedule, rows: Ints, operand: int) -> Regions:
-    """Return an operand of some actions, which are all of one tensor."""
-    details, buffers = schedule.details, schedule.buffers
-    buffer = details.buffer[rows, operand]
-    spans = np.concatenate((details.rows[rows, operand], details.cols[rows, operand]), axis=1)
-    return Regions(schedule.tensors[buffers.tensor[buffer[0]]].name, buffers.rank[buffer], spans)
 
 
 def _groups(src: Ints, dst: Ints, ranks: int) -> Ints:

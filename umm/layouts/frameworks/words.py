@@ -93,17 +93,14 @@ def shared_mesh(layouts: Sequence[Laid]) -> list[Meshed] | None:
     ((2, 4), [[0, 0], [0, 1]])
     """
     for ranks in _meshes(layouts):
-        uses = [_plain(layout, ranks) for layout in layouts]
+        # Of each layout the first uses of the mesh's axes that need no strides.
+        plain = (
+            (x for x in on_mesh(layout, ranks) if all(use is None or use.split == 1 for use in x.uses))
+            for layout in layouts
+        )
+        uses = [next(x, None) for x in plain]
         if all(uses):
             return [x for x in uses if x]
-    return None
-
-
-def _plain(layout: Laid, ranks: Ints) -> Meshed | None:
-    """Return the first uses of a mesh's axes for a layout that need no strides."""
-    for candidate in on_mesh(layout, ranks):
-        if all(use is None or use.split == 1 for use in candidate.uses):
-            return candidate
     return None
 
 

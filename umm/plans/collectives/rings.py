@@ -200,14 +200,11 @@ class Ring(NamedTuple):
     def _both(self, start: int, lengths: Sequence[int]) -> list[Journey]:
         """Return the journeys forwards and backwards that have hops, each with as large a part."""
         parts = sum(hops > 0 for hops in lengths)
-        return [
-            Journey(self._walk(start, 1 - 2 * way, hops), way, way % parts, parts)
+        walks = [
+            tuple(self.order[(start + (1 - 2 * way) * x) % len(self.order)] for x in range(hops + 1))
             for way, hops in enumerate(lengths)
-            if hops
         ]
-
-    def _walk(self, start: int, turn: int, hops: int) -> tuple[int, ...]:
-        return tuple(self.order[(start + turn * x) % len(self.order)] for x in range(hops + 1))
+        return [Journey(walk, way, way % parts, parts) for way, walk in enumerate(walks) if lengths[way]]
 
 
 @lru_cache(maxsize=4096)

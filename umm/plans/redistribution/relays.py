@@ -66,7 +66,14 @@ def relays(build: Builder, pieces: list[Piece]) -> None:
     """Write the gets and puts of a plan, in the order in which they start."""
     keep(build, pieces)
     parts = _cut(build, pieces)
-    moves = _moves(_Plan(build, parts))
+    plan = _Plan(build, parts)
+    key = plan.digest()
+    moves = _kept.get(key)
+    if moves is None:
+        # Dictionaries keep insertion order, so the first key is the oldest plan.
+        while len(_kept) >= MAX_CACHED:
+            _kept.pop(next(iter(_kept)), None)
+        moves = _kept[key] = sorted(plan.moves())
     lanes = [f"copy_out.{x.lane}" if x.put else f"copy_in.{x.lane}" for x in moves]
     number = {name: i for i, name in enumerate(dict.fromkeys(lanes))}
     sources = [parts[x.part].held.get(x.source) or parts[x.part].wanted[x.source] for x in moves]
@@ -93,18 +100,6 @@ def _cut(build: Builder, pieces: list[Piece]) -> list[Piece]:
         several = takers > 1 or len(piece.held) > 1
         parts += piece.cut(-(-piece.elements // unit)) if takers and several else [piece] * bool(takers)
     return parts
-
-
-def _moves(plan: "_Plan") -> list[Move]:
-    """Return the moves of a plan in the order in which they start."""
-    key = plan.digest()
-    moves = _kept.get(key)
-    if moves is None:
-        # Dictionaries keep insertion order, so the first key is the oldest plan.
-        while len(_kept) >= MAX_CACHED:
-            _kept.pop(next(iter(_kept)), None)
-        moves = _kept[key] = sorted(plan.moves())
-    return moves
 
 
 class _Plan:

@@ -492,7 +492,11 @@ def _combine(build: Builder, statement: Combine, partial: Sequence[tuple[int, Sl
             span = Interval(0, sum(total[x] for x in keys))
             room = build.temporary(rank, statement.x, span, cols, slot=("combine", number, batch))
             senders = {*keys}  # of p ranks: in a list they would be looked through p³ times
-            if _lacks_columns([x for x in near if ((x.rows,), numbers[x]) in senders], numbers, cols):
+            widths = Counter[Key]()
+            for x in near:
+                widths[(x.rows,), numbers[x]] += x.cols.size
+            # Sources of the same rows and number may not have all columns together.
+            if any(width < cols.size for key, width in widths.items() if key in senders):
                 build.map("zero", room)
             # Each sender's sums are one contiguous run of the room, so one message carries them.
             starts = accumulate((total[x] for x in keys), initial=0)
@@ -543,14 +547,6 @@ def _numbered(sources: Iterable[Slice]) -> dict[Slice, int]:
         several[number].append(source)
         result[source] = number
     return result
-
-
-def _lacks_columns(sources: Iterable[Slice], numbers: Mapping[Slice, int], cols: Interval) -> bool:
-    """Whether sources of the same rows and number do not have all of some columns together."""
-    widths = Counter[tuple[Interval, int]]()
-    for source in sources:
-        widths[source.rows, numbers[source]] += source.cols.size
-    return any(width < cols.size for width in widths.values())
 
 
 def _by_experts(known: Routing, rows: Interval, parts: int) -> list[Interval]:

@@ -26,7 +26,7 @@ from umm.plans.movement.prices import IN, OUT, Flow, Pairs, added_up
 from umm.plans.movement.sums import Summed, Sums, add_up, add_up_at, add_up_in_place, sums_to
 from umm.plans.statements.experts import LEAST_PART, UNPACKING
 from umm.plans.statements.lowering import Context, Partial, write
-from umm.plans.statements.pieces import clear, gather_together, gathered, pieces_in, tiles_of
+from umm.plans.statements.pieces import clear, gather_together, gathered, pieces_in
 from umm.program import Combine, Grouped, Statement, SumCopies
 from umm.program.statements.grouped import Part
 from umm.program.tensors import Tensor
@@ -125,17 +125,22 @@ def _many_copies(
     known, layout = statement.routed, build.layout(statement.out)
     height, experts = layout.shape[0] // known.places, known.expert_of_place
     result: dict[tuple[int, Interval, int], list[Slice]] = {}
-    for _, tile, replica in layout.filled():
-        owned = build.tile(statement.out, *tile, replica)
-        for slot in range(-(-owned.rows.start // height), owned.rows.stop // height):
-            piece = owned.cut(Interval(slot * height, (slot + 1) * height), owned.cols)
-            result.setdefault((int(experts[slot]), owned.cols, replica), []).append(piece)
+    for place, replica, piece in _copies_of(build, statement.out, height):
+        result.setdefault((int(experts[place]), piece.cols, replica), []).append(piece)
     copies = np.bincount(experts)
     return {
         key: pieces
         for key, pieces in result.items()
         if 2 < len(pieces) == copies[key[0]] == len({x.rank for x in pieces})
     }
+
+
+def _copies_of(build: Builder, name: str, height: int) -> Iterator[tuple[int, int, Slice]]:
+    """Yield the copies of experts that ranks have whole: the place of each, its replica, and where it is."""
+    for _, tile, replica in build.layout(name).filled():
+        owned = build.tile(name, *tile, replica)
+        for place in range(-(-owned.rows.start // height), owned.rows.stop // height):
+            yield place, replica, owned.cut(Interval(place * height, (place + 1) * height), owned.cols)
 
 
 def _all_reduce(build: Builder, pieces: Sequence[Slice]) -> None:
@@ -500,13 +505,10 @@ class _Multiplying:
 
     def _copies(self) -> dict[Region, dict[int, list[Slice]]]:
         """Return by rows and columns of each expert's first copy where each rank has copies of it."""
-        build, name, height = self.build, self.statement.out, self.heights[0]
         result: dict[Region, dict[int, list[Slice]]] = {}
-        for owned in tiles_of(build, name):
-            for place in range(-(-owned.rows.start // height), owned.rows.stop // height):
-                piece = owned.cut(Interval(place * height, (place + 1) * height), owned.cols)
-                region = self._of_first_copy((piece.rows, piece.cols))
-                result.setdefault(region, {}).setdefault(owned.rank, []).append(piece)
+        for _, _, piece in _copies_of(self.build, self.statement.out, self.heights[0]):
+            region = self._of_first_copy((piece.rows, piece.cols))
+            result.setdefault(region, {}).setdefault(piece.rank, []).append(piece)
         return result
 
     def _of_first_copy(self, region: Region) -> Region:
