@@ -213,19 +213,13 @@ def as_json(reply: Any) -> str:
 
 
 def _plain(value: Any) -> Any:
-    if isinstance(value, np.ndarray):
-        return _array(value)
-    return value.item() if isinstance(value, np.generic) else value.to_plotly_json()
-
-
-def _array(values: np.ndarray[Any, Any]) -> Any:
     """Return numbers as the bytes that plotly.js reads, of integers at most 32 bits; words as they are."""
-    if values.dtype.kind == "i" and abs(values).max(initial=0) < 2**31:
-        values = values.astype(np.int32)
-    if not values.size or values.dtype not in (np.int32, np.float32, np.float64):
-        return values.tolist()
-    encoded = {
-        "dtype": f"{values.dtype.kind}{values.itemsize}",
-        "bdata": b64encode(values.tobytes()).decode(),
-    }
-    return encoded | ({"shape": ", ".join(map(str, values.shape))} if values.ndim > 1 else {})
+    if not isinstance(value, np.ndarray):
+        return value.item() if isinstance(value, np.generic) else value.to_plotly_json()
+    if value.dtype.kind == "i" and abs(value).max(initial=0) < 2**31:
+        value = value.astype(np.int32)
+    if not value.size or value.dtype not in (np.int32, np.float32, np.float64):
+        return value.tolist()
+    kind, encoded = f"{value.dtype.kind}{value.itemsize}", b64encode(value.tobytes()).decode()
+    shape = {"shape": ", ".join(map(str, value.shape))} if value.ndim > 1 else {}
+    return {"dtype": kind, "bdata": encoded, **shape}

@@ -267,7 +267,7 @@ def numbers(record: dict[str, Any]) -> list[dict[str, Any]]:
     assumed = ", ".join(f"{key}: {text}" for key, text in (record.get("assumptions") or {}).items())
     source = f"predicted from the numbers of machine {record.get('machine')}"
     source += f" ({assumed})" if assumed else ""
-    return [x | {"unit": "s", "source": source} for x in _ranged(record, "")]
+    return [x | {"source": source} for x in _ranged(record, "")]
 
 
 def _ranged(value: Any, path: str) -> Iterator[dict[str, Any]]:
@@ -283,11 +283,6 @@ def _ranged(value: Any, path: str) -> Iterator[dict[str, Any]]:
             # A step's or a deployment's range stands alone.
             for name in (f"{stem}s",) if stem else ("step_s", "tpot_s"):
                 if isinstance(value.get(name), int | float):
-                    low, high = item
-                    yield {
-                        "path": f"{path}.{name}".lstrip("."),
-                        "value": value[name],
-                        "low": low,
-                        "high": high,
-                    }
+                    where, ends = f"{path}.{name}".lstrip("."), {"low": item[0], "high": item[1]}
+                    yield {"path": where, "value": value[name], "unit": "s", **ends}
         yield from _ranged(item, f"{path}.{key}")

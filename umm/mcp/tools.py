@@ -1,6 +1,6 @@
 """A command as a tool: its flags as a JSON schema, and arguments as the words of a command line."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -65,8 +65,18 @@ class Served:
             text = text or param.name in AS_TEXT
             if isinstance(param, click.Argument):
                 positional += _texts(name, value)
+            elif isinstance(param, click.Option) and param.is_flag and value is not None:
+                if not isinstance(value, bool):
+                    raise InputError(f"{name} takes true or false, not {str(value)[:40]!r}")
+                words += [param.opts[0]] if value else param.secondary_opts[:1]
             elif value is not None:
-                words += _option_words(name, param, value)
+                typed, texts = max(param.opts, key=len), _texts(name, value)
+                if len(texts) != 1 and not param.multiple:
+                    raise InputError(f"{name} takes one value, not {len(texts)}")
+                # A long name is joined to its value, which may begin with a dash; a short one takes any next
+                # word.
+                for one in texts:
+                    words += [f"{typed}={one}"] if typed.startswith("--") else [typed, one]
         words += [] if text else ["--json"]
         return [*words, "--", *positional] if positional else words
 
@@ -82,18 +92,16 @@ def tools() -> dict[str, Served]:
     )  # fmt: skip
     # Without a profile, umm compare would execute.
     required = {"compare": ("profile",)}
-    served = (Served(tuple(x.split()), _command(x.split()), required.get(x, ())) for x in names)
-    return {x.name: x for x in served}
-
-
-def _command(words: Sequence[str]) -> Command:
-    """Return the command of some words."""
-    result: click.Command | None = main
-    for word in words:
-        assert isinstance(result, click.Group), words
-        result = result.get_command(click.Context(result), word)
-    assert isinstance(result, Command), words
-    return result
+    served = dict[str, Served]()
+    for name in names:
+        command: click.Command | None = main
+        for word in name.split():
+            assert isinstance(command, click.Group), name
+            command = command.get_command(click.Context(command), word)
+        assert isinstance(command, Command), name
+        tool = Served(tuple(name.split()), command, required.get(name, ()))
+        served[tool.name] = tool
+    return served
 
 
 def _schema(param: click.Parameter) -> dict[str, Any]:
@@ -136,17 +144,3 @@ def _texts(name: str, value: Any) -> list[str]:
             )
         texts.append(text)
     return texts
-
-
-def _option_words(name: str, param: click.Parameter, value: Any) -> list[str]:
-    """Return the words that set a flag."""
-    if isinstance(param, click.Option) and param.is_flag:
-        if not isinstance(value, bool):
-            raise InputError(f"{name} takes true or false, not {str(value)[:40]!r}")
-        return [param.opts[0]] if value else param.secondary_opts[:1]
-    typed = max(param.opts, key=len)
-    texts = _texts(name, value)
-    if len(texts) != 1 and not param.multiple:
-        raise InputError(f"{name} takes one value, not {len(texts)}")
-    # A long name is joined to its value, which may begin with a dash; a short one takes any next word.
-    return [x for text in texts for x in ([f"{typed}={text}"] if typed.startswith("--") else [typed, text])]
