@@ -9,6 +9,7 @@ import json
 from collections.abc import Callable, Iterator
 from functools import cache, partial
 from inspect import get_annotations
+from threading import Lock
 from typing import TYPE_CHECKING, Any, Self, get_type_hints
 
 
@@ -126,6 +127,7 @@ def hints_of(table: type[Table]) -> dict[str, Any]:
 
 _made: set[type] = set()
 """The tables whose schema the one that is being made has already."""
+_making = Lock()
 
 
 @cache
@@ -133,8 +135,9 @@ def _adapter(table: type[Table]) -> Any:
     """Return pydantic's validator of a table."""
     from pydantic import TypeAdapter
 
-    _made.clear()
-    return TypeAdapter(table)
+    with _making:
+        _made.clear()
+        return TypeAdapter(table)
 
 
 def _schema(table: type[Table], handler: Any) -> Any:
