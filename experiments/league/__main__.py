@@ -4,9 +4,9 @@ python -m experiments league [FOLDER] [--serving] [--splits] [--collectives]
 
 FOLDER has AIConfigurator's multiplies as ``gemm.parquet``; without it they are read from its wheel (extra
 aic). The law is fitted on a sample of the same tables (experiments/kernels). Another predictor is a module of
-experiments/league/predictors. With ``--serving`` the rows are attention and experts, and the cells a
-geometric mean error and the share of rows within 30 %. With ``--splits`` they are pairs of one mixture by
-tensor and by expert parallelism.
+experiments/league/predictors. *Noise* is what multiplies of up to 16 rows are off those of a row more and a
+row less. With ``--serving`` the rows are attention and experts, and the cells a geometric mean error and the
+share of rows within 30 %. With ``--splits`` they are pairs of one mixture by tensor and expert parallelism.
 """
 
 import argparse
@@ -18,7 +18,7 @@ from pathlib import Path
 import numpy as np
 
 from experiments.league import predictors
-from experiments.league.rows import games
+from experiments.league.rows import games, noise
 from umm.errors import UmmError
 
 FEW = 2.0**31
@@ -50,7 +50,7 @@ def main() -> int:
         return 0
     names = sorted(x.name for x in pkgutil.iter_modules(predictors.__path__))
     ways = {x: importlib.import_module(f"{predictors.__name__}.{x}") for x in names}
-    print(f"{'system engine type':34}{'rows':>6}  " + "".join(f"{x:>20}" for x in ways))
+    print(f"{'system engine type':34}{'rows':>6}{'noise':>7}  " + "".join(f"{x:>20}" for x in ways))
     try:
         for game in games(options.folder):
             large = game.judged[:, :3].prod(axis=1) >= FEW
@@ -63,7 +63,10 @@ def main() -> int:
                 errors = np.abs(np.log(seconds / game.judged[:, 3]))
                 halves = [f"{np.expm1(errors[x].mean()):.0%}" if x.any() else "–" for x in (~large, large)]
                 cells.append(" / ".join(halves))
-            print(f"{' '.join(game.name):34}{len(game.judged):>6}  " + "".join(f"{x:>20}" for x in cells))
+            print(
+                f"{' '.join(game.name):34}{len(game.judged):>6}"
+                f"{noise(game.known):>7.1%}  " + "".join(f"{x:>20}" for x in cells)
+            )
     except UmmError as error:
         print(f"error: {error}", file=sys.stderr)
         return error.exit_code

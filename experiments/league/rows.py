@@ -19,6 +19,8 @@ from umm.machines.settings import with_settings
 MOST = 1000
 """Rows of a system, engine and type that judge, drawn by a fixed seed."""
 COLUMNS = ["m", "n", "k", "latency"]
+MOST_ALIKE = 16
+"""Rows of A up to which kernels have one tile for all."""
 HELD = 3
 """Tenths of n and k whose rows judge, at all m."""
 
@@ -42,6 +44,27 @@ class Game:
     dtype: str
     known: Floats
     judged: Floats
+
+
+def noise(rows: Floats) -> float:
+    """Return how far multiplies of few rows are off the mean of those of a row more and less; nan if none.
+
+    Kernels have one tile for all of these, so most of it is what a repeat would differ by.
+
+    Args:
+        rows: m, n, k and seconds.
+
+    >>> rows = [[m, 64, 64, 1e-6 * (1.1 if m == 3 else 1.0)] for m in (1, 2, 3, 4, 300)]
+    >>> round(noise(np.array(rows)), 3)
+    0.06
+    """
+    ordered = rows[np.lexsort(rows[:, :3].T)]
+    before, here, after = ordered[:-2], ordered[1:-1], ordered[2:]
+    alike = (before[:, 1:3] == after[:, 1:3]).all(axis=1) & (after[:, 0] - before[:, 0] == 2)
+    alike &= after[:, 0] <= MOST_ALIKE
+    apart = np.log(here[:, 3]) - (np.log(before[:, 3]) + np.log(after[:, 3])) / 2
+    # Of independent rows this has 1.5 times the variance of one.
+    return float(np.expm1(np.abs(apart[alike]).mean() / 1.5**0.5)) if alike.any() else float("nan")
 
 
 def games(folder: Path | None) -> Iterator[Game]:
