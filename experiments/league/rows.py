@@ -47,7 +47,7 @@ class Game:
 
 
 def noise(rows: Floats) -> float:
-    """Return how far multiplies of few rows are off the mean of those of a row more and less; nan if none.
+    """Return the noise of few rows: their mean distance from the mean of a row more and less; nan if none.
 
     Kernels have one tile for all of these, so most of it is what a repeat would differ by.
 
