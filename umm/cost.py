@@ -15,7 +15,7 @@ from umm.machines.decode import decode_of, few_parts, tokens
 from umm.machines.exchange import exchange_of
 from umm.machines.experts import FORMATS, experts_of, format_of, load_of, rows_of_experts
 from umm.machines.kernels import Kernels
-from umm.machines.prefill import Prompts, causal, prefill_of
+from umm.machines.prefill import Prompts, causal, has_heads, prefill_of
 from umm.machines.serving_tables import format_text
 
 if TYPE_CHECKING:
@@ -249,6 +249,9 @@ def _engine_attention(
     windowed, latent = 0 < heads.window < heads.keys, heads.rotary > 0
     kept = "float8" if is_float8(cached) else dtype
     kernel = prefill_of(machine.prefill, dtype, kept, head, windowed, latent)
+    other = prefill_of(machine.prefill, dtype, kept, head, windowed, latent, named=True)
+    if other is not None and has_heads(other.usual_heads, count, count / heads.share):
+        kernel = other
     if kernel is None or not rows.size or not keys.size:
         return None
     sequences = max(1.0, rows.size / heads.queries)
@@ -309,8 +312,12 @@ def prefill_seconds(
     if kernel is None:
         return None
     prompts = causal(sequences, queries, heads, kv_heads, head, value, window, prefix)
-    peak = machine.peak("float8_e4m3" if dtype == "float8" else dtype)
-    took = kernel.seconds(prompts, peak, 1.0 if cache == "float8" else 2.0)
+    peak, itemsize = machine.peak("float8_e4m3" if dtype == "float8" else dtype), _cached_bytes(cache)
+    took = kernel.seconds(prompts, peak, itemsize)
+    other = prefill_of(machine.prefill, dtype, cache, head, bool(window), latent, named=True)
+    if other is not None and other is not kernel:
+        mine = has_heads(other.usual_heads, heads, kv_heads)
+        took = np.where(mine, other.seconds(prompts, peak, itemsize), took)
     if np.any(np.less(queries, kernel.least)):
         keys = np.add(queries, prefix)
         single = decode_seconds(
@@ -377,17 +384,25 @@ def decode_seconds(
     if kernel is None:
         return None
     some = tokens(sequences, keys, heads, kv_heads, head, value, window, latent)
-    peak, itemsize = machine.peak("bfloat16"), 1.0 if cache == "float8" else 2.0
+    peak, itemsize = machine.peak("bfloat16"), _cached_bytes(cache)
     took = kernel.seconds(some, peak, itemsize, warm)
     other = decode_of(machine.decode, cache, head, cut, alone, latent, few=True)
     if other is not None and other is not kernel:
         took = np.where(few_parts(some, other.units), other.seconds(some, peak, itemsize, warm), took)
+    other = decode_of(machine.decode, cache, head, cut, alone, latent, named=True)
+    if other is not None and other is not kernel:
+        mine = has_heads(other.usual_heads, heads, kv_heads)
+        took = np.where(mine, other.seconds(some, peak, itemsize, warm), took)
 
     def law(base: Machine, b: Floats, n: Floats, h: Floats, kv: Floats) -> Floats | None:
         return decode_seconds(base, cache, b, n, h, kv, head, value, window, latent, warm=True)
 
     shape = (cache, head, value, window, int(latent), int(alone), int(cut))
     return _measured(machine, "decode", shape, (sequences, keys, heads, kv_heads), law, took)
+
+
+def _cached_bytes(cache: str) -> float:
+    return 1.0 if cache == "float8" else 2.0
 
 
 def _measured(

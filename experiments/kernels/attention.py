@@ -16,8 +16,16 @@ from umm.machines.prefill import Prefill, causal
 
 BACKENDS = ("triton", "flashinfer")
 """Backends that an engine has beside its usual one, for heads, windows or models of their own."""
+NAMED = "trtllm_mha"
+"""A usual one that can be asked for by name."""
 TWO_KERNELS = "torch_flow"
 """TensorRT-LLM's, which before Blackwell has another kernel for tokens of few parts."""
+HYBRIDS = ["32/2", "16/1", "24/4", "12/2", "6/1", "3/1", "16/2", "8/1"]
+"""Heads of 256 columns of Qwen3-Next and 3.5, for which SGLang takes Triton on Blackwell, and their splits.
+
+Source: sgl-project/sglang, server_args.py, sm100_default_attention_backend of Qwen3-Next.
+"""
+HYBRID_HEAD = 256
 DECODES = "trtllmdecode"
 """Kernels of prompts of one token that are those of tokens."""
 L2 = {"a100_sxm": 40e6, "h100_sxm": 50e6, "h200_sxm": 50e6}
@@ -112,9 +120,11 @@ def backend_of(kernel: str) -> str:
 def _usual(about: Numbers, fit: Fit, backend: str, rows: pd.DataFrame) -> Iterator[tuple[Numbers, Fit]]:
     """Yield a table, of another backend once for each heads that the engine takes it for unless asked."""
     if not backend:
-        yield about, fit
+        yield about | ({"backend": NAMED} if (fit.rows.kernel == NAMED).all() else {}), fit
         return
     windows = [about["windowed"]] if "windowed" in about else [False, True]
+    hybrid = backend == "triton" and HYBRID_HEAD in fit.numbers["head"] and not about.get("windowed")
+    named: Numbers = {"usual_heads": HYBRIDS} if hybrid else {}
     heads: dict[bool, list[int]] = {}
     for windowed in windows:
         some = rows[rows.windowed == windowed]
@@ -122,10 +132,10 @@ def _usual(about: Numbers, fit: Fit, backend: str, rows: pd.DataFrame) -> Iterat
         heads[windowed] = [int(x) for x in most.index[most] if x in fit.numbers["head"]]
     about = about | {"backend": backend}
     if len({tuple(x) for x in heads.values()}) == 1:
-        yield about | {"usual": heads[windows[0]]}, fit
+        yield about | {"usual": heads[windows[0]]} | named, fit
         return
     for windowed, usual in heads.items():
-        yield about | {"windowed": windowed, "usual": usual}, fit
+        yield about | {"windowed": windowed, "usual": usual} | (named if not windowed else {}), fit
 
 
 def _by_head(rows: pd.DataFrame, **begin: float) -> tuple[list[int], Numbers]:

@@ -25,6 +25,9 @@ APART = 1.1
 FAR = 0.15  # groups with larger errors are shown
 """Ratio of two times from which their order counts."""
 
+BACKENDS = {("sglang", x): "sglang+trtllm_mha" for x in ("b200-8", "b300-8")}
+"""Backends of attention that deployments ask for (SemiAnalysisAI/InferenceX, benchmarks/single_node)."""
+
 
 class Row(NamedTuple):
     """A measured deployment beside its prediction.
@@ -78,7 +81,7 @@ def rows() -> Iterator[Row]:
             question = " ".join([*(row[x] for x in names), str(deployment.ranks)])
             known = (group, question, row["version"], tpot, fitted)
             try:
-                where = machine(row["machine"], row["engine"])
+                where = machine(row["machine"], BACKENDS.get((row["engine"], row["machine"]), row["engine"]))
                 rates = rates_of(model(row["model"]), where, deployment, row["engine"])
             except ProblemError:  # ranks that do not divide the experts
                 yield Row(*known)

@@ -208,6 +208,17 @@ def test_an_engine_takes_a_backend_for_the_heads_it_names_and_for_others_if_aske
     assert prefill_of((never,), "bfloat16", "bfloat16", 192) is None
 
 
+def test_an_engine_takes_a_backend_for_the_heads_of_models_that_it_names():
+    """SGLang takes Triton on Blackwell for 16 heads of 256 columns on 2 of keys, not for 16 on 4."""
+    default, triton = (umm.machine("b200-8", kernels=x) for x in ("sglang", "sglang+triton"))
+    heads, keys = np.array([16, 16]), np.array([2, 4])
+    for seconds, shape in ((decode_seconds, (8, 4096)), (prefill_seconds, ("bfloat16", 1, 4096))):
+        *types, b, n = shape
+        took, asked = (seconds(x, *types, "bfloat16", b, n, heads, keys, 256, 256) for x in (default, triton))
+        assert took[0] == asked[0]
+        assert took[1] < 0.9 * asked[1]
+
+
 def test_attention_by_another_backend_is_an_engines_and_named():
     machine = umm.machine("b200-8", kernels="sglang+triton")
     assert machine.engine.name == "SGLang 0.5.14 with triton"

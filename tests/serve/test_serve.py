@@ -251,6 +251,12 @@ def test_an_engine_serves_with_a_backend_of_attention_that_its_machine_has_and_n
     assert "did you mean 'triton'?" in result.stderr
 
 
+def test_an_engine_serves_a_hybrid_model_with_the_backend_that_it_takes_for_it():
+    asked = ["serve", "--model", "nemotron-3-nano", "--kernels", "sglang", "--tp", "1", "--machine"]
+    assert "kernels=sglang+flashinfer" in " ".join(good(*asked, "b200-8").split())
+    assert "kernels=sglang graphs" in " ".join(good(*asked, "h100-8").split())
+
+
 def test_a_machine_without_the_engine_says_so():
     result = CliRunner().invoke(main, [*COMMAND[:3], "--machine", "mi300x-8"])
     assert result.exit_code == 0

@@ -60,9 +60,13 @@ class Decode(Sourced):
     alone: bool | None = None
     # Whether it computes tokens of few parts alone (true), of more (false), or both; see `few_parts`.
     few: bool | None = None
-    backend: Name | None = None  # of attention, if not the engine's usual one
+    backend: Name | None = None  # of attention, where the engine has several
     # Columns of a key for which the engine takes the backend unless asked otherwise; all if None.
     usual: list[Count] | None = None
+    # Query heads and heads of keys of models for which it does so with all columns of `head`.
+    usual_heads: list[Annotated[str, Field(pattern=r"^[1-9][0-9]{0,4}/[1-9][0-9]{0,4}$")]] = Field(
+        default_factory=list
+    )
     head: Annotated[list[Count], Field(min_length=1)]  # columns of a key, increasing
     start: Times  # seconds beside the work, for each
     # Bytes/s at which one unit reads the cache, for each.
@@ -152,6 +156,7 @@ def decode_of(
     alone: bool = False,
     latent: bool = False,
     few: bool = False,
+    named: bool = False,
 ) -> Decode | None:
     """Return an engine's kernel of single tokens; with another type of cache where it has none of this one.
 
@@ -162,12 +167,13 @@ def decode_of(
         alone: Whether heads share no keys.
         latent: Whether the cache has latent vectors.
         few: Whether there are few parts.
+        named: Whether the numbers of heads are among a backend's ``usual_heads``.
     """
     fit = [x for x in tables if x.latent == latent]
     fit = [x for x in fit if x.cache == cache] or fit
     fit = [x for x in fit if x.windowed in (None, windowed)] or fit
     fit = [x for x in fit if x.alone in (None, alone)] or fit
-    return nearest([x for x in fit if x.few in (None, few)] or fit, head)
+    return nearest([x for x in fit if x.few in (None, few)] or fit, head, named)
 
 
 def few_parts(tokens: Tokens, units: int) -> Bools:

@@ -159,7 +159,7 @@ def _with_backend(engine: Mapping[str, Any], backend: str, machine: str) -> dict
     for name in ATTENTION:
         tables = engine.get(name, [])
         mine = [x for x in tables if x.get("backend") == backend]
-        usual = [{key: item for key, item in x.items() if key != "usual"} for x in mine]
+        usual = [{key: item for key, item in x.items() if not key.startswith("usual")} for x in mine]
         chosen[name] = usual + [x for x in tables if x not in mine]
     return {**engine, "name": f"{engine['name']} with {backend}", **chosen}
 

@@ -6,7 +6,7 @@ from typing import Annotated, NamedTuple, Protocol, Self, TypeVar
 import numpy as np
 import numpy.typing as npt
 
-from umm.arrays import Floats
+from umm.arrays import Bools, Floats
 from umm.machines.declaring import Field, model_validator
 from umm.machines.quantities import BytesPerSecond, Name, Rated, ShareOfPeak, Sourced, Time, increasing
 
@@ -31,15 +31,37 @@ class Kernel(Protocol):
         """Those of them that it computes unless its backend is asked for; None for all."""
         ...
 
+    @property
+    def usual_heads(self) -> list[str]:
+        """Query heads and heads of keys, such as ``16/2``, that it computes with all of them."""
+        ...
+
 
 K = TypeVar("K", bound=Kernel)
 
 
-def nearest(tables: Iterable[K], head: float) -> K | None:
-    """Return the first table that computes a size of heads, or the nearest to it; None of none."""
-    some = [(x, x.head if x.usual is None else x.usual) for x in tables]
+def nearest(tables: Iterable[K], head: float, named: bool = False) -> K | None:
+    """Return the first table that computes a size of heads, or the nearest to it; None of none.
+
+    Args:
+        tables: Tables to choose from.
+        head: Columns of a key.
+        named: Whether the numbers of heads are among a backend's ``usual_heads``.
+    """
+    some = [(x, x.head if x.usual is None or (named and x.usual_heads) else x.usual) for x in tables]
     near = ((min(abs(np.log2(head / y)) for y in heads), x) for x, heads in some if heads)
     return min(near, key=lambda x: x[0], default=(0.0, None))[1]
+
+
+def has_heads(names: Iterable[str], heads: npt.ArrayLike, kv_heads: npt.ArrayLike) -> Bools:
+    """Return which numbers of query heads and heads of keys are among some, such as ``16/2``.
+
+    >>> has_heads(["16/2", "8/1"], [16, 16, 8], [2, 1, 1]).tolist()
+    [True, False, True]
+    """
+    some = [tuple(map(int, x.split("/"))) for x in names]
+    masks = [np.equal(heads, x) & np.equal(kv_heads, y) for x, y in some]
+    return np.asarray(np.logical_or.reduce(masks)) if masks else np.zeros(np.shape(heads), dtype=bool)
 
 
 def at_head(head: npt.ArrayLike, heads: Sequence[int], values: Sequence[float]) -> Floats:
@@ -120,9 +142,13 @@ class Prefill(Sourced):
     latent: bool = False  # whether keys are made from latent vectors
     # Whether it computes prompts with a window alone (true), without (false), or both.
     windowed: bool | None = None
-    backend: Name | None = None  # of attention, if not the engine's usual one
+    backend: Name | None = None  # of attention, where the engine has several
     # Columns of a key for which the engine takes the backend unless asked otherwise; all if None.
     usual: list[Count] | None = None
+    # Query heads and heads of keys of models for which it does so with all columns of `head`.
+    usual_heads: list[Annotated[str, Field(pattern=r"^[1-9][0-9]{0,4}/[1-9][0-9]{0,4}$")]] = Field(
+        default_factory=list
+    )
     least: Count = 1  # queries of a sequence below which the kernel of tokens computes them
     head: Annotated[list[Count], Field(min_length=1)]  # columns of a key, increasing
     value: Annotated[list[ShareOfPeak], Field(min_length=1)]  # share of the peak inside a tile, for each
@@ -201,6 +227,7 @@ def prefill_of(
     head: float,
     windowed: bool = False,
     latent: bool = False,
+    named: bool = False,
 ) -> Prefill | None:
     """Return an engine's kernel of prompts; with another type of cache where it has none of this one.
 
@@ -209,7 +236,8 @@ def prefill_of(
         head: Columns of a key.
         windowed: Whether there is a window.
         latent: Whether keys are made from latent vectors.
+        named: Whether the numbers of heads are among a backend's ``usual_heads``.
     """
     fit = [x for x in tables if x.latent == latent and x.dtype == dtype]
     fit = [x for x in fit if x.cache == cache] or fit
-    return nearest([x for x in fit if x.windowed in (None, windowed)] or fit, head)
+    return nearest([x for x in fit if x.windowed in (None, windowed)] or fit, head, named)

@@ -22,6 +22,7 @@ from umm.interval import Interval
 from umm.machines import Machine
 from umm.plans.collectives.library import seconds_alone
 from umm.program.functions.attention import Heads
+from umm.program.models.layers import Attention, LinearAttention, Mamba, Model
 from umm.units import parse_seconds
 
 BF16 = 2
@@ -100,6 +101,30 @@ def find_engine(name: str) -> Engine:
     row = dict(rows[name])
     seconds: dict[str, Any] = {f"{x}_s": parse_seconds(row.pop(x)) for x in ("gap", "row", "scatter")}
     return Engine(cache=tuple(row.pop("cache")), **seconds, **row)
+
+
+HYBRIDS = {LinearAttention: "triton", Mamba: "flashinfer"}
+"""Mixers beside attention, and the backend of attention that SGLang takes for such a model on Blackwell.
+
+Source: sgl-project/sglang, sm100_default_attention_backend of Qwen3-Next and of Nemotron-H.
+"""
+
+
+def kernels_of(engine: str, model: Model, machine: Machine) -> str:
+    """Return an engine with the backend of attention that it takes for a model, where its kernels are known.
+
+    >>> from umm.machines import machine
+    >>> from umm.program.models import find_model
+    >>> machines = [machine(x) for x in ("b200-8", "h100-8")]
+    >>> [kernels_of("sglang", find_model("nemotron-3-nano"), x) for x in machines]
+    ['sglang+flashinfer', 'sglang']
+    """
+    mixers = [x.mixer for x in model.layers]
+    heads = {x.head for x in mixers if isinstance(x, Attention)}
+    backend = next((x for kind, x in HYBRIDS.items() if any(isinstance(y, kind) for y in mixers)), "")
+    tables = machine.choices.get("engines", {}).get(engine, {}).get("decode", [])
+    measured = any(x.get("backend") == backend and heads <= set(x["head"]) for x in tables)
+    return f"{engine}+{backend}" if engine == "sglang" and backend and heads and measured else engine
 
 
 @dataclass(frozen=True)

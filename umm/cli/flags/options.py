@@ -140,7 +140,8 @@ class Located(Asked, heading="Machine"):
 
         settings = self._settings()
         keys, lists = [key for key, _ in settings], [values for _, values in settings]
-        machines = [machine(name, dict(zip(keys, values, strict=True))) for values in product(*lists)]
+        choices = [dict(zip(keys, values, strict=True)) for values in product(*lists)]
+        machines = [machine(name, self._by_model(name, x)) for x in choices]
         engines = dict.fromkeys(x.engine for x in machines if x.engine is not None)
         meta, words = self.ctx.meta, list[str]()
         if engines and STANDS not in meta:  # whose kernels they are is said once; answers in JSON have it too
@@ -153,6 +154,19 @@ class Located(Asked, heading="Machine"):
         for text in words if not self.output.as_json else ():
             self.output.note(text)
         return machines
+
+    def _by_model(self, name: str, settings: dict[str, str]) -> dict[str, str]:
+        """Return settings with the backend of attention that an engine takes for the model of the command."""
+        from umm.machines import machine
+        from umm.machines.settings import KERNELS
+        from umm.program.models import find_model
+        from umm.serve.rates import kernels_of
+
+        model = getattr(self, "model", None)
+        if KERNELS not in settings or not model:
+            return settings
+        known = find_model(model, getattr(self, "ignore", ()))
+        return settings | {KERNELS: kernels_of(settings[KERNELS], known, machine(name))}
 
     def _settings(self) -> list[tuple[str, list[str]]]:
         """Return each number that is set, with its values; that of nodes first."""
