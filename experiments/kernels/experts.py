@@ -12,7 +12,7 @@ from experiments.kernels.fitting import BETTER, FEW, Fit, Numbers, fitted, parte
 from umm.arrays import Floats
 from umm.dtypes import rated
 from umm.machines.drafts.measured_serving import EXPERTS
-from umm.machines.experts import FORMATS, ROWS, Experts, Load, load_of, rows_of_experts
+from umm.machines.experts import ALIGNED, FORMATS, ROWS, Experts, Load, load_of, rows_of_experts
 
 PLAIN = {(2048, 5120, 22), (8192, 5120, 22), (1024, 2688, 22), (4096, 2688, 22), (2688, 1856, 6)}
 """Hidden and inner columns and experts a token of Nemotron-H, whose experts have no gate."""
@@ -22,6 +22,8 @@ GATED_ALONE = ("vllm 0.14.0", "sglang 0.5.10", "trtllm 1.0.0")
 
 ANY, LARGE, MARLIN = (8, 16, 32, 64, 128), (8, 16, 32, 64, 128, 256), (8, 16, 32, 48, 64)
 """Rows of tiles: of most kernels, of TensorRT-LLM's on Blackwell, and of Marlin's."""
+TRITON = "triton|vllm_fused_moe"
+"""Names of Triton's kernels; a program of these takes the columns of some rows after each other."""
 ARRIVED = {"arrived": True, "computed": True}
 """Of SGLang's rows, whose first expert gets what is of other ranks'."""
 
@@ -60,8 +62,11 @@ def tables(rows: pd.DataFrame, chip: Chip) -> Iterator[tuple[Numbers, Fit]]:
         usual = some.groupby("model").kernel.agg(lambda x: x.mode()[0])
         kernel = some.model.map(usual)
         most = kernel.mode()[0]
-        parts = [x.reset_index(drop=True) for _, x in some.groupby(kernel) if len(x) >= FEW]
-        if len(parts) > 1 and sum(map(len, parts)) == len(some):
+        # Kernels of too few rows for a table of their own are taken for the most usual one.
+        kernel = kernel.where(kernel.map(kernel.value_counts()) >= FEW, most)
+        usual = usual.where(usual.isin(kernel.unique()), most)
+        parts = [x.reset_index(drop=True) for _, x in some.groupby(kernel)]
+        if len(parts) > 1:
             split = [
                 table for part in parts for table in parted(fit, part, ["spread"], _models(part, usual, most))
             ]
@@ -92,9 +97,17 @@ def _fit(rows: pd.DataFrame, form: Numbers | None, chip: Chip, dtype: str) -> Fi
     plain: Numbers = {"units": chip.units, "l2": int(chip.l2 / 2), "dtype": dtype}
     forms = [plain | {"tiles": list(x)} for x in (ANY, ANY[3:], (16, 64))]
     forms += [plain | {"tiles": list(x), "by_mean": y} for x in (ANY, LARGE, MARLIN) for y in (1.11, 2.0)]
+    plainly = list(forms)
+    if rows.kernel.str.contains(TRITON).any():
+        plainly.append(plain | {"tiles": [16, 64], "by_tokens": True})
+        forms = list(plainly)
+    else:
+        forms += [x | {"reread": True} for x in forms if "by_mean" in x]
+    if np.any(np.ceil(rows.inter / rows.tp) % ALIGNED):
+        begin |= {"unaligned": 0.7}
     if rows.spread.any():
         forms += [x | {"everywhere": True} for x in forms]
-        forms += [x | y for x in forms if "everywhere" not in x for y in ({"arrived": True}, ARRIVED)]
+        forms += [x | y for x in plainly for y in ({"arrived": True}, ARRIVED)]
     peak = rated(FORMATS[dtype].dtype)
     peak = {"float8_e4m3": "float8", "float4_e2m1": "float4"}.get(peak, peak)
     return fitted(partial(law, peak=chip.peaks[peak]), [form] if form else forms, begin, rows, chip.memory)

@@ -179,6 +179,35 @@ def test_tiles_grow_with_what_passes_for_each_expert_of_a_rank_and_others_rows_c
     assert took == pytest.approx([tile / 8, tile, 5 * tile, tile / 8], rel=1e-3)
 
 
+def memory_bound(**numbers):
+    """Kernels of experts on one unit that only reads memory, at 1 GB/s, beside a cache of 1 MB."""
+    plain = {"dtype": "float8", "tiles": [8], "units": 1, "value": 1.0, "feed": "1 PB/s", "ramp": "0 s"}
+    rates = {"memory": "1 GB/s", "l2": "1 MB", "cached": "4 TB/s", "passes": "1 PB/s", "source": "a test"}
+    times = {"start": "0 s", "token": "0 s", "expert": "0 s", "tail": 1.0, "norm": 64.0}
+    return Experts(**plain | rates | times | numbers)
+
+
+def test_tiles_of_an_expert_read_weights_again_that_the_cache_does_not_hold():
+    """24 rows are 3 tiles: 4 MB of weights are read once, and twice the 3 MB beyond the cache."""
+    load, rows = load_of([24], 24, 1), 24 * (2048 + 2 * 2000)
+    first, again = (float(memory_bound(reread=x).multiply(load, 2000, 2048, 1e18)) for x in (False, True))
+    assert first == pytest.approx((2000 * 2048 + rows) / 1e9)
+    assert again == pytest.approx(first + 2 * (2000 * 2048 - 1e6) / 1e9)
+
+
+def test_weights_whose_rows_are_no_multiple_of_16_elements_multiply_at_a_share_of_the_rate():
+    kernels, load = memory_bound(memory="1 PB/s", unaligned=0.25), load_of([8], 8, 1)
+    aligned, other = (float(kernels.multiply(load, 128, k, 1e6)) for k in (64, 63))
+    assert other == pytest.approx(4 * aligned * 63 / 64, rel=1e-6)
+
+
+def test_tiles_grow_where_there_are_more_tokens_than_experts_of_the_rank():
+    """1 row of each of 4 experts: 4 tiles of 16 rows for 4 tokens, of 64 for 5."""
+    kernels = memory_bound(memory="1 PB/s", tiles=[16, 64], by_tokens=True)
+    few, more = (float(kernels.multiply(load_of([1] * 4, x, 1), 128, 64, 1e6)) for x in (4, 5))
+    assert more == pytest.approx(4 * few, rel=1e-6)
+
+
 def prompts_kernel(**numbers):
     """A kernel of prompts on a device of 4 multiprocessors that does nothing but multiply."""
     times = {"ramp": "0 s", "split": "0 s", "token": "0 s", "sequence": "0 s"}

@@ -252,7 +252,7 @@ def clustered(document: Mapping[str, Any], nodes: int, machine: str) -> dict[str
 
 
 def with_count(content: dict[str, Any], count: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a file's content with another number of devices, without what goes by their number."""
+    """Return a file's content with another number of devices, and nothing that goes by the old one."""
     devices = {**content["devices"], "count": count}
     return {
         **content,

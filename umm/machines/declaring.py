@@ -42,7 +42,7 @@ if TYPE_CHECKING:
     from pydantic import model_validator as model_validator
 
     class Table(BaseModel):
-        """What the one below is to a checker of types."""
+        """The one below, to a checker of types."""
 
 else:
     Field, AfterValidator, BeforeValidator = (

@@ -15,6 +15,9 @@ from umm.machines.quantities import Bytes, BytesPerSecond, Multiplied, ShareOfPe
 
 COLUMNS = 128  # of a tile
 ROWS = (8, 16, 32, 48, 64, 128, 256)
+ALIGNED = (
+    16  # elements that a row of weights is a multiple of where its loads are wide (Triton's specialisation)
+)
 DRAWS = 5  # of loads, as many as a measured row is the mean of
 
 Weights = Literal[Multiplied, "int4", "mxfp4", "mxfp4:float8"]
@@ -143,6 +146,14 @@ class Experts(Sourced):
     # Tiles are as large as the passing rows for each expert of the rank times this, whichever of them those
     # are of; 0 where the fastest are taken.
     by_mean: Annotated[float, Field(ge=0)] = 0.0
+    # Whether they are of the first size where tokens are no more than the rank's experts, else of the last.
+    by_tokens: bool = False
+    # Whether each tile of an expert's rows reads its weights anew, from memory what exceeds `l2`: tiles go
+    # over all columns before the next rows.
+    reread: bool = False
+    # Share of these rates that is left where weights' rows are no multiple of 16 elements, which take narrow
+    # loads.
+    unaligned: Annotated[float, Field(gt=0, le=1)] = 1.0
     units: Count  # tiles at once: the device's multiprocessors
     value: ShareOfPeak  # share of the peak inside a tile
     feed: BytesPerSecond  # Bytes/s at which a unit reads rows and weights
@@ -162,22 +173,32 @@ class Experts(Sourced):
     ) -> Floats:
         """Return the seconds of one grouped multiply beside its start: rows of k columns to n columns."""
         n, k = np.asarray(n, dtype=np.float64), np.asarray(k, dtype=np.float64)
+        times = [self._tiled(load, size, n, k, peak, warm) for size in self.tiles]
+        if self.by_tokens:
+            return np.asarray(np.where(load.tokens <= load.local, times[0], times[-1]))
+        if not self.by_mean:
+            return np.asarray(np.minimum.reduce(times))
+        mean = self._tokens(load) * load.top_k / load.local
+        wanted = np.searchsorted(np.array(self.tiles), mean * self.by_mean)
+        return np.asarray(np.choose(np.minimum(wanted, len(self.tiles) - 1), times))
+
+    def _tiled(self, load: Load, size: int, n: Floats, k: Floats, peak: float, warm: bool) -> Floats:
+        """Return the seconds of a multiply by tiles of so many rows."""
         form = FORMATS[self.dtype]
-        arithmetic = [self._arithmetic(load, size, n, k, peak) for size in self.tiles]
-        if self.by_mean:
-            mean = self._tokens(load) * load.top_k / load.local
-            wanted = np.searchsorted(np.array(self.tiles), mean * self.by_mean)
-            best = np.choose(np.minimum(wanted, len(self.tiles) - 1), arithmetic)
-        else:
-            best = np.minimum.reduce(arithmetic)
         nbytes = load.hit * n * k * form.weight + load.rows * (k * form.row + n * HALF)
         inside = np.minimum(nbytes, self.l2) if warm else 0.0
-        return normed(best, inside / self.cached + (nbytes - inside) / self.memory, self.norm)
+        if self.reread:
+            nbytes = nbytes + np.maximum(load.tiles[size] - load.hit, 0.0) * np.maximum(
+                n * k * form.weight - self.l2, 0.0
+            )
+        memory = inside / self.cached + (nbytes - inside) / self.memory
+        return normed(self._arithmetic(load, size, n, k, peak), memory, self.norm)
 
     def _arithmetic(self, load: Load, size: int, n: Floats, k: Floats, peak: float) -> Floats:
         form = FORMATS[self.dtype]
         products = 2.0 * size * COLUMNS * self.units / (peak * self.value)
         each = np.maximum(products, (size * form.row + COLUMNS * form.weight) / self.feed)
+        each = each / np.where(k % ALIGNED, self.unaligned, 1.0)
         others = np.ceil(self._others(load) / size) if self.computed else 0.0
         count = (load.tiles[size] + others) * np.ceil(n / COLUMNS)
         return np.asarray(whole_waves(count, self.units, self.tail) * (k * each + self.ramp))
