@@ -110,6 +110,9 @@ else:
         def __hash__(self) -> int:
             return hash((type(self), *vars(self).values()))
 
+        def __repr__(self) -> str:
+            return f"{type(self).__name__}({', '.join(f'{name}={x!r}' for name, x in vars(self).items())})"
+
 
 @cache
 def fields_of(table: type[Table]) -> dict[str, Later]:
