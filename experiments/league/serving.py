@@ -51,7 +51,7 @@ def games(folder: Path) -> Iterator[Game]:
         every = pd.read_parquet(folder / f"{table}.parquet")
         every = every[~every.op_name.isin(MODULES)]
         what, _, variant = table.partition("_")
-        backends = every.kernel_source.map(attention.backend_of) if kind != "experts" else ""
+        backends = every.kernel_source.map(_asked) if kind != "experts" else ""
         every = every.assign(backend=backends)
         for (system, library, backend), some in every.groupby(["system", "library", "backend"]):
             key = "+".join(filter(None, (library.partition(" ")[0], backend)))
@@ -70,6 +70,11 @@ def games(folder: Path) -> Iterator[Game]:
                 judges = judges & np.asarray(rows.heads == rows.kv_heads)
             tabled = _with_table(machine, some[~np.asarray(judges)])
             yield Game(f"{system} {key} {table}", machine, tabled, kind, rows[judges])
+
+
+def _asked(kernel: str) -> str:
+    """Return the backend of attention by which a row's kernel is asked for; empty for the usual one."""
+    return kernel if kernel == attention.NAMED else attention.backend_of(kernel)
 
 
 def _with_table(machine: Machine, known: pd.DataFrame) -> Machine:

@@ -98,8 +98,8 @@ def test_the_league_judges_attention_by_the_kernel_that_was_measured(tmp_path, m
     rows["num_heads"], rows["num_key_value_heads"], rows["head_dim"], rows["window_size"] = 16, 2, 256, 0
     rows.to_parquet(tmp_path / "generation_attention.parquet")
     monkeypatch.setattr(serving, "KINDS", {"generation_attention": "decode"})
-    usual, triton = serving.games(tmp_path)
-    assert usual.name == "b200_sxm sglang generation_attention"
+    triton, usual = serving.games(tmp_path)
+    assert usual.name == "b200_sxm sglang+trtllm_mha generation_attention"
     assert triton.name == "b200_sxm sglang+triton generation_attention"
     assert set(triton.rows.kernel) == {"triton"}
     assert not np.allclose(serving.law(usual), serving.law(triton))
