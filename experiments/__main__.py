@@ -8,7 +8,7 @@ import sys
 from pathlib import Path
 
 from experiments.common.kept import FULL, SMOKE, StaleError
-from experiments.ledger import DOCUMENTS, LEDGER, part, with_part
+from experiments.ledger import CLAIMS, DOCUMENTS, LEDGER, csv_of, page, read, rows_of, with_part, with_rows
 
 HERE = Path(__file__).parent
 
@@ -47,18 +47,22 @@ def main() -> int:
 
 
 def run(names: list[str] | tuple[str, ...], size: str, jobs: int | None) -> int:
-    """Run documents and write their parts of the ledger; of a smoke run see that it has them."""
-    text = before = LEDGER.read_text(encoding="utf-8")
+    """Run documents and write their rows of the ledger; of a smoke run see that it has them."""
+    before = {file: file.read_text(encoding="utf-8") for file in (CLAIMS, LEDGER)}
+    rows = read(before[CLAIMS])
     for name in names:
-        text = with_part(text, name, part(name, size, jobs))
-    if size == FULL:
-        LEDGER.write_text(text, encoding="utf-8")
-        print(f"wrote {LEDGER.name}")
-        return 0
-    changed = list(
-        difflib.unified_diff(before.splitlines(), text.splitlines(), "committed", "now", lineterm="", n=0)
-    )
-    print("\n".join(changed) or f"{LEDGER.name} is what the code gives now")
+        rows = with_rows(rows, name, rows_of(name, size, jobs))
+    now = {CLAIMS: csv_of(rows), LEDGER: with_part(before[LEDGER], "claims", page(rows))}
+    changed = list[str]()
+    for file, text in now.items():
+        if size == FULL:
+            file.write_text(text, encoding="utf-8")
+            print(f"wrote {file.name}")
+            continue
+        lines = before[file].splitlines(), text.splitlines()
+        differing = list(difflib.unified_diff(*lines, "committed", "now", lineterm="", n=0))
+        print("\n".join(differing) or f"{file.name} is what the code gives now")
+        changed += differing
     return int(bool(changed))
 
 

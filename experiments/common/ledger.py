@@ -1,6 +1,6 @@
 """Rows of the ledger: a document's claim, the result here, and whether the two agree."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 REPRODUCED, NOT_REPRODUCED, REFUTED, INPUT = "reproduced", "not reproduced", "refuted", "input"
@@ -61,12 +61,3 @@ def refuted(claim: str, where: str, got: str, holds: bool, why: str, hangs_on: s
 def given(claim: str, where: str, got: str, holds: bool = True, hangs_on: str = "") -> Entry:
     """Return the entry of a number that a document gives and is used here as it is."""
     return Entry(claim, where, got, INPUT if holds else f"{NOT_REPRODUCED}: not what is used here", hangs_on)
-
-
-def table(entries: Iterable[Entry]) -> str:
-    """Return entries as a Markdown table."""
-    lines = ["| claim | where | result here | verdict |", "|---|---|---|---|"]
-    for *columns, verdict, decided_by in entries:
-        cells = [*columns, f"{verdict} ({decided_by})" if decided_by else verdict]
-        lines.append("| " + " | ".join(x.replace("|", "\\|") for x in cells) + " |")
-    return "\n".join(lines) + "\n"

@@ -12,7 +12,7 @@ from experiments.common.machines import shipped
 from experiments.common.points import Table
 from experiments.common.published import published
 from experiments.cpu import figure as cpus
-from experiments.ledger import DOCUMENTS, LEDGER, part, with_part
+from experiments.ledger import CLAIMS, DOCUMENTS, LEDGER, csv_of, page, read, rows_of, with_part, with_rows
 from experiments.truth import holdout, multiplies
 from experiments.truth.page import Judged
 from experiments.truth.rows import Row
@@ -21,8 +21,17 @@ from umm.machines.library import considered
 
 @pytest.mark.parametrize("name", DOCUMENTS)
 def test_the_ledger_is_what_a_smoke_run_finds(name):
-    text = LEDGER.read_text(encoding="utf-8")
-    assert with_part(text, name, part(name, SMOKE)) == text
+    text = CLAIMS.read_text(encoding="utf-8")
+    assert csv_of(with_rows(read(text), name, rows_of(name, SMOKE))) == text
+
+
+def test_the_page_of_the_ledger_sums_up_its_rows():
+    """It names each claim that is not reproduced or refuted; the others are in the table alone."""
+    rows, text = read(CLAIMS.read_text(encoding="utf-8")), LEDGER.read_text(encoding="utf-8")
+    assert with_part(text, "claims", page(rows)) == text
+    named = [x["why"] in text for x in rows if x["verdict"].startswith(("not reproduced", "refuted"))]
+    assert len(named) > 30
+    assert all(named)
 
 
 def test_the_image_of_cpus_is_of_its_data():
