@@ -54,7 +54,7 @@ def csv_of(rows: Sequence[Row]) -> str:
 
 
 def with_rows(rows: Sequence[Row], name: str, those: Sequence[Row]) -> list[Row]:
-    """Return the rows of all documents with those of one in place of what it has."""
+    """Return the rows of all documents, those of one replaced."""
     by_document = {x: [row for row in rows if row["document"] == x] for x in DOCUMENTS}
     by_document[name] = [*those]
     return [row for x in DOCUMENTS for row in by_document[x]]

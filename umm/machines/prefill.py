@@ -9,6 +9,7 @@ import numpy.typing as npt
 from umm.arrays import Bools, Floats
 from umm.machines.declaring import Field, model_validator
 from umm.machines.quantities import BytesPerSecond, Name, Rated, ShareOfPeak, Sourced, Time, increasing
+from umm.numbers import parse_whole
 
 HALF = 2  # bytes of an element of queries, results, and of keys and values before they are cached
 
@@ -59,7 +60,7 @@ def has_heads(names: Iterable[str], heads: npt.ArrayLike, kv_heads: npt.ArrayLik
     >>> has_heads(["16/2", "8/1"], [16, 16, 8], [2, 1, 1]).tolist()
     [True, False, True]
     """
-    some = [tuple(map(int, x.split("/"))) for x in names]
+    some = [tuple(map(parse_whole, x.split("/"))) for x in names]
     masks = [np.equal(heads, x) & np.equal(kv_heads, y) for x, y in some]
     return np.asarray(np.logical_or.reduce(masks)) if masks else np.zeros(np.shape(heads), dtype=bool)
 
