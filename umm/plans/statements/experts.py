@@ -471,23 +471,25 @@ def _combine(build: Builder, statement: Combine, partial: Sequence[tuple[int, Sl
         parameters: Of = {
             "routing": str(statement.moved_by), "first": target.rows.start, "last": target.rows.stop,
         }  # fmt: skip
-        order = {
-            tile._replace(rows=piece): number
-            for tile in _sources(build, statement.x, rank, cols, partial)
-            for number, piece in enumerate(_by_experts(statement.routed, tile.rows, statement.parts))
-            if _rows_for(statement, (piece,), target.rows)
-        }
+        counts, order = dict[Rows, int](), dict[Slice, int]()
+        for tile in _sources(build, statement.x, rank, cols, partial):
+            for part_of_tile, piece in enumerate(_by_experts(statement.routed, tile.rows, statement.parts)):
+                counts[piece,] = _rows_for(statement, (piece,), target.rows)
+                if counts[piece,]:
+                    order[tile._replace(rows=piece)] = part_of_tile
         if not order:
             build.map("zero", target)
             continue
         near, far = _by_node(relays, order, rank)
         numbers = _numbered(order)
         # What one node sends is of its routed rows; in its own node each rank sends its sums.
-        spans = sorted({((x.rows,), numbers[x]) for x in near} | {(relays.rows[x], 0) for x in far if relays})
-        total = {x: _rows_for(statement, x[0], target.rows) for x in spans}
+        passed = {x: relays.rows[x] for x in far} if relays else {}
+        counts |= {rows: _rows_for(statement, rows, target.rows) for rows in passed.values()}
+        spans = sorted({((x.rows,), numbers[x]) for x in near} | {(rows, 0) for rows in passed.values()})
+        total = {x: counts[x[0]] for x in spans}
         # One sender with a row for every token: its sums are the result and arrive in place.
         alone = len(spans) == 1 and total[spans[0]] == target.rows.size and not statement.gates
-        places: dict[Key, tuple[Slice, int]] = {spans[0]: (target, target.rows.start)} if alone else {}
+        places: dict[Key, Slice] = {spans[0]: target} if alone else {}
         for batch, keys in enumerate(() if alone else _batches(total, build.layout(statement.x).shape[0])):
             span = Interval(0, sum(total[x] for x in keys))
             room = build.temporary(rank, statement.x, span, cols, slot=("combine", number, batch))
@@ -500,7 +502,7 @@ def _combine(build: Builder, statement: Combine, partial: Sequence[tuple[int, Sl
                 build.map("zero", room)
             # Each sender's sums are one contiguous run of the room, so one message carries them.
             starts = accumulate((total[x] for x in keys), initial=0)
-            places |= {x: (room, start) for x, start in zip(keys, starts, strict=False)}
+            places |= {x: _rows_at(room, start, total[x]) for x, start in zip(keys, starts, strict=False)}
             fn = "spread_gates" if statement.gates else "add_parts"
             sets = {"routing": str(statement.moved_by), "sets": _sets(rows for rows, _ in keys)}
             if batch:
@@ -510,16 +512,21 @@ def _combine(build: Builder, statement: Combine, partial: Sequence[tuple[int, Sl
                 added += [(fn, more, (room,), sets), ("add_copy", target, (target, more), {})]
             else:
                 added.append((fn, target, (room,), sets))
-        sending = _Sending(build, statement, moves, moved, number, numbers)
+        sending = _Sending(build, statement, moves, moved, number, numbers, counts)
         for source in near:
             sending.add([source], places, parameters, (order[source], LAST))
         if relays is not None:
             for at, group in far.items():
-                sending.relay(relays, at, group, *places[relays.rows[at], 0], parameters, part)
+                sending.relay(relays, at, group, places[passed[at], 0], parameters, part)
     moves.write(_start(build, statement))
     for fn, into, rooms, parameters in added:
         seconds = moved.seconds(into.rank, into.elements + sum(x.elements for x in rooms), into)
         build.map(fn, into, *rooms, lane=UNPACKING, seconds=seconds, **parameters)
+
+
+def _rows_at(room: Slice, first: int, count: int) -> Slice:
+    """Return some rows of a room, in all its columns."""
+    return room.inner(Interval(first, first + count), room.cols)
 
 
 def _batches(total: Mapping[Key, int], most: int) -> list[list[Key]]:
@@ -631,22 +638,21 @@ class _Sending(NamedTuple):
     moved: _Passes  # what passes over memory take
     number: int  # of the tile, for its room
     numbers: Mapping[Slice, int]  # of sources with the same rows
+    counts: Mapping[Rows, int]  # rows that the tile gets from some routed rows
 
     def add(
         self,
         sources: Sequence[Slice],
-        places: Mapping[Key, tuple[Slice, int]],
+        places: Mapping[Key, Slice],
         parameters: Of,
         phase: tuple[int, int],
     ) -> None:
         """Write that ranks add up their rows of each token and send the sums to where some begin."""
         for source in sources:
-            rows = (source.rows,)
-            room, first = places[rows, self.numbers[source]]
-            count = _rows_for(self.statement, rows, Interval(parameters["first"], parameters["last"]))
-            into = room.cut(Interval(first, first + count), source.cols)
+            room = places[(source.rows,), self.numbers[source]]
+            into = room.cut(room.rows, source.cols)
             key = ("combine", "sent", self.number, source.rows, source.cols)
-            more = parameters | {"base": first}
+            more = parameters | {"base": room.rows.start}
             sent = partial(self._sent, source, into, key, more)
             self.moves.add(source.rank, room.rank, sent, phase)
 
@@ -655,29 +661,30 @@ class _Sending(NamedTuple):
         relays: _Relays,
         at: tuple[int, int],
         sources: Sequence[Slice],
-        room: Slice,
-        base: int,
+        into: Slice,
         parameters: Of,
         part: int,
     ) -> None:
         """Write that a relay adds up the rows of each token in its node and sends the sums."""
-        build, within, (node, order) = self.build, Interval(parameters["first"], parameters["last"]), at
+        build, (node, order) = self.build, at
         sets = sorted({((x.rows,), self.numbers[x]) for x in sources})
-        counts = [_rows_for(self.statement, rows, within) for rows, _ in sets]
+        counts = [self.counts[rows] for rows, _ in sets]
         starts = accumulate(counts, initial=0)
-        rank, key = relays.relay(node, room.rank), ("combine", "relay", self.number, at)
+        rank, key = relays.relay(node, into.rank), ("combine", "relay", self.number, at)
         rows = Interval(0, sum(counts))
-        gathered_rows = build.temporary(rank, self.statement.x, rows, room.cols, slot=(*key, "held"))
+        gathered_rows = build.temporary(rank, self.statement.x, rows, into.cols, slot=(*key, "held"))
         # A relay adds up after it has sent its own sums of the next message, so that it does not wait.
-        phase = 2 * (relays.distance(sources[0].rank, room.rank) * relays.parts + part)
-        places: dict[Key, tuple[Slice, int]] = {
-            x: (gathered_rows, start) for x, start in zip(sets, starts, strict=False)
+        phase = 2 * (relays.distance(sources[0].rank, into.rank) * relays.parts + part)
+        places: dict[Key, Slice] = {
+            x: _rows_at(gathered_rows, start, self.counts[x[0]])
+            for x, start in zip(sets, starts, strict=False)
         }
         self.add(sources, places, parameters, (order, phase))
-        into = room.cut(Interval(base, base + _rows_for(self.statement, relays.rows[at], within)), room.cols)
-        more: Of = {"sets": _sets(rows for rows, _ in sets), "outer": _text(relays.rows[at]), "base": base}
+        more: Of = {
+            "sets": _sets(rows for rows, _ in sets), "outer": _text(relays.rows[at]), "base": into.rows.start,
+        }  # fmt: skip
         sent = partial(self._passed, gathered_rows, into, key, parameters | more)
-        self.moves.add(rank, room.rank, sent, (order, phase + 3))
+        self.moves.add(rank, into.rank, sent, (order, phase + 3))
 
     def _sent(self, source: Slice, into: Slice, key: Hashable, parameters: Of) -> None:
         """Write that a rank adds up its rows of a tile for some tokens and sends the sums."""

@@ -8,43 +8,30 @@ gathered by all. Gradients of weights that are whole on every rank are such sums
 Source: Gale et al. (2022), MegaBlocks, on rows without padding.
 """
 
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import product
-from typing import NamedTuple
 
 import numpy as np
 
 from umm import cost
 from umm.arrays import Floats, Ints
-from umm.dtypes import product_dtype
 from umm.interval import Interval
 from umm.plans.collectives.rings import nodes_of
 from umm.plans.movement.blocks import Needed, held
 from umm.plans.movement.gathers import by_level
-from umm.plans.movement.prices import IN, OUT, Flow, Pairs, added_up
-from umm.plans.movement.sums import Summed, Sums, add_up, add_up_at, add_up_in_place, sums_to
+from umm.plans.movement.sums import Summed, add_up, add_up_at, add_up_in_place, sums_to
 from umm.plans.statements.experts import LEAST_PART, UNPACKING
+from umm.plans.statements.grouped_jobs import Job, Jobs, Region
 from umm.plans.statements.lowering import Context, Partial, write
 from umm.plans.statements.pieces import clear, gather_together, gathered, pieces_in
 from umm.program import Combine, Grouped, Statement, SumCopies
-from umm.program.statements.grouped import Part
 from umm.program.tensors import Tensor
 from umm.schedules.table.buffers import Slice
 from umm.schedules.writer.builder import Builder
 
-Region = tuple[Interval, Interval]
-
-
 ACROSS = "across"  # lane of products that are added to sums in other nodes
-
-
-class Job(NamedTuple):
-    """Parts that a rank multiplies for one replica of the product, in one kernel."""
-
-    rank: int
-    replica: int  # of the product
-    parts: tuple[Part, ...]  # an expert each
+MOVED = 1, 2  # operands that move to products which stay at their makers
 
 
 @write.register
@@ -163,20 +150,9 @@ class _Multiplying:
     def __init__(self, build: Builder, statement: Grouped) -> None:
         self.build, self.statement, self.known = build, statement, statement.routed
         self.names = statement.out, statement.a, statement.b
-        _, a, b = tensors = [build.tensors[build.number(x)] for x in self.names]
-        self.itemsizes, self.dtype = [x.itemsize for x in tensors], product_dtype(a.dtype, b.dtype, b.stored)
-        self.bandwidth = float(build.machine.link_bandwidth.min(initial=build.machine.work_bandwidth))
-        # Whether each product is a sum over data groups, every one of which has the same weights.
-        self.over_groups = "a" in statement.trans and self.known.data > 1
-        shapes = {x: build.layout(x).shape for x in self.names}
-        self.heights = tuple(statement.height(shapes, x) for x in self.names)
-        self._own: dict[tuple[int, int], list[Region]] = {}  # tiles of a rank, by operand and rank
+        tensors = [build.tensors[build.number(x)] for x in self.names]
+        self.choice = Jobs.of(statement, tensors, build.machine, build.ranks)
         self.within: dict[Region, Region] = {}  # what each product that is summed is added up with
-        self.sizes: dict[str, int] = {}
-        for name, letters, height in zip(self.names, statement.letters, self.heights, strict=True):
-            self.sizes[letters[1]] = shapes[name][1]
-            if height:
-                self.sizes[letters[0]] = height
 
     def write(self, again: bool) -> str:
         """Write it; return how sums over copies and data groups move if by one all-reduce."""
@@ -192,12 +168,13 @@ class _Multiplying:
     def _write(self, again: bool) -> None:
         """Write it, copies by themselves."""
         statement = self.statement
-        _, jobs, spread = self._chosen()
-        if spread:
+        best = self.choice.chosen()
+        jobs = self.choice.jobs(best.operand)
+        if best.spread:
             self._spread(jobs, again)
             return
         # One incomplete sum makes all of them accumulates, since a tile may get both kinds of parts.
-        added = any(not self.is_whole(part) for job in jobs for part in job.parts)
+        added = any(not self.choice.is_whole(part) for job in jobs for part in job.parts)
         cleared = again and not statement.add
         # Experts without rows have no gemm, so their gradients keep old values unless these are cleared.
         if cleared and (added or "a" in statement.trans):
@@ -224,7 +201,7 @@ class _Multiplying:
             partial: Where products of earlier statements stay; gets these.
         """
         build, name, statement = self.build, self.statement.out, self.statement
-        stays = [x for x in range(3) if self.able(x)]
+        stays = [x for x in range(3) if self.choice.able(x)]
         if statement.add:
             if name not in partial:
                 return False
@@ -233,19 +210,19 @@ class _Multiplying:
             stays = [x for x in stays if x]
             if not stays:
                 return False
-            seconds, jobs = self._fastest(stays, (1, 2))
+            at_makers = self.choice.fastest(stays, MOVED)
+            jobs = self.choice.jobs(at_makers.operand)
             hulls = (Interval(x.parts[0].m.start, x.parts[-1].m.stop) for x in jobs)
             tokens = max((len(self.known.tokens_of(x)) for x in hulls), default=0)
             # A token's sum moves in all columns; of whole rows, in those that a rank has.
             across = build.layout(name).grid_shape()[1]
-            more = tokens * self.sizes["n"] * (across - 1) // across * self.itemsizes[0]
-            if seconds + more / self.bandwidth >= self._chosen()[0]:
+            more = tokens * self.choice.sizes["n"] * (across - 1) // across * self.choice.tensors[0].itemsize
+            if at_makers.seconds + more / self.choice.bandwidth >= self.choice.chosen().seconds:
                 return False
         rooms = {(replica, *room[1:2], *room[3:]): room for replica, room in partial.get(name, ())}
-        for job in self._fastest(stays, (1, 2))[1]:
-            runs, fresh = self._runs([self.region(0, x) for x in job.parts]), set[object]()
-            for part, (a, b, seconds) in self._operands(job):
-                region = self.region(0, part)
+        for job in self.choice.jobs(self.choice.fastest(stays, MOVED).operand):
+            runs, fresh = self._runs(job.products), set[object]()
+            for region, a, b, seconds in self._operands(job):
                 key = job.replica, job.rank, *runs[region]
                 if key not in rooms:
                     fresh.add(key)
@@ -267,26 +244,6 @@ class _Multiplying:
             run.append(region)
         return result
 
-    def _chosen(self) -> tuple[float, list[Job], bool]:
-        """Estimate the seconds; return them, the jobs, and whether each sum is made once."""
-        # Operand 0 is the product: output-stationary has no sums, input-stationary no gathers of that input.
-        stays, spread = [x for x in range(3) if self.able(x)], [x for x in (1, 2) if self.spreads(x)]
-        seconds, jobs = self._fastest(stays)
-        if not spread:
-            return seconds, jobs, False
-        once_s, shared = self._fastest(spread)
-        # Rows of all groups go to each, or sums of each group's rows to all: only bytes differ, no flop.
-        if self.over_groups:
-            made: dict[Region, set[int]] = {}
-            for job in shared:
-                for region in (self.region(0, part) for part in job.parts):
-                    made.setdefault(region, {*self._wanted(region)}).add(job.rank)
-            at_once = self._at_once({x: sorted(adders) for x, adders in made.items()})
-            seconds, once_s = self._seconds_moving(jobs), self._seconds_at_copies(shared, at_once)
-        else:
-            once_s += self.spreading()
-        return (once_s, shared, True) if once_s < seconds else (seconds, jobs, False)
-
     def _summed(self, jobs: Sequence[Job]) -> dict[Region, tuple[Summed, dict[int, Slice]]]:
         """Return by region who adds up its products by level, and room for them; none where all is near."""
         build, layout = self.build, self.build.layout(self.statement.out)
@@ -296,9 +253,9 @@ class _Multiplying:
             return {}
         made: dict[Region, list[int]] = {}
         for job in jobs:
-            for part in job.parts:
-                made.setdefault(self.region(0, part), []).append(job.rank)
-        at_once = self._at_once(made)
+            for region in job.products:
+                made.setdefault(region, []).append(job.rank)
+        at_once = self.choice.at_once(made)
         for region, (ranks, _) in at_once.items():
             # A rank with two products of one region would need a sum of its own first; the plain way does
             # that.
@@ -312,7 +269,7 @@ class _Multiplying:
             if sums is None or sums.in_place or len(sums.groups) != 1:
                 return {}
             (group,) = sums.groups
-            if by_level(build.machine, group.ranks, build.ranks) is None and not self.over_groups:
+            if by_level(build.machine, group.ranks, build.ranks) is None and not self.choice.over_groups:
                 return {}
             room = {x: build.temporary(x, self.statement.out, *region) for x in (*ranks, *missing)}
             for rank in missing:
@@ -321,44 +278,13 @@ class _Multiplying:
         self.within = {x: region for region, (_, regions) in at_once.items() for x in regions}
         return result
 
-    def _at_once(self, made: Mapping[Region, Sequence[int]]) -> dict[Region, tuple[list[int], list[Region]]]:
-        """Return the regions that are summed at once, by which ranks, and which regions of products they are.
-
-        Over data groups those of experts beside each other are one, so that there are fewer, longer messages.
-        """
-        result: dict[Region, tuple[list[int], list[Region]]] = {}
-        for region in sorted(made):
-            (rows, cols), ranks = region, [*made[region]]
-            # Regions come sorted, so only the latest one can be continued.
-            last = next(reversed(result), None) if self.over_groups else None
-            if (
-                last is not None
-                and result[last][0] == ranks
-                and (last[0].stop, last[1]) == (rows.start, cols)
-            ):
-                _, regions = result.pop(last)
-                result[Interval(last[0].start, rows.stop), cols] = ranks, [*regions, region]
-            else:
-                result[region] = ranks, [region]
-        return result
-
     def _without_rows(self, rects: Ints, region: Region, ranks: Sequence[int]) -> list[int]:
         """Return the owners of a sum over data groups that have no row for it, which add zero."""
-        if not self.over_groups:
+        if not self.choice.over_groups:
             return []
         low, high = (np.array([x[side] for x in region]) for side in (0, 1))
         owners = (np.maximum(rects[:, ::2], low) < np.minimum(rects[:, 1::2], high)).all(axis=1)
         return sorted({*np.flatnonzero(owners).tolist()} - {*ranks})
-
-    def spreads(self, operand: int) -> bool:
-        """Whether an operand's owners can make each sum once, which all replicas of the product then get."""
-        out, layout = self.build.layout(self.statement.out), self.build.layout(self.names[operand])
-        return not self.statement.add and layout.replicas == 1 < out.replicas
-
-    def spreading(self) -> float:
-        """Return about how long all replicas of the product take to get it."""
-        out = self.build.tensors[self.build.number(self.statement.out)]
-        return float(out.nbytes_of_rank.max() / self.bandwidth)
 
     def _spread(self, jobs: Sequence[Job], cleared: bool) -> None:
         """Write products by few ranks, the sum of each region among these, and its copies for all others."""
@@ -367,17 +293,17 @@ class _Multiplying:
             clear(build, name)
         made: dict[Region, list[int]] = {}
         for job in jobs:
-            for part in job.parts:
-                ranks = made.setdefault(self.region(0, part), [])
+            for region in job.products:
+                ranks = made.setdefault(region, [])
                 ranks += [job.rank] * (job.rank not in ranks)
-        together, _ = self._products(jobs, self._at_once(made), lambda region: region)
+        together, _ = self._products(jobs, self.choice.at_once(made), lambda region: region)
         complete: dict[int, list[Slice]] = {}
         nodes = nodes_of(build.machine, range(build.ranks), build.ranks)
         sums = np.zeros(len(nodes), dtype=np.int64)
         for region, products in together.items():
             # If few of those that want a sum make part of it, one node shares it out and copies go on from
             # there; else all that make or want it keep a share, and an all-gather follows.
-            wanted = self._wanted(region) if len(nodes) > 1 else [*products]
+            wanted = self.choice.wanted(region) if len(nodes) > 1 else [*products]
             if len({*wanted} & {*products}) * 2 < len({*wanted} | {*products}):
                 parts = self._at_a_node(products, nodes, sums)
             else:
@@ -401,19 +327,13 @@ class _Multiplying:
             for region, (ranks, _) in at_once.items()
         }
         for job in jobs:
-            for part, (a, b, seconds) in self._operands(job):
-                region = place(self.region(0, part))
+            for made, a, b, seconds in self._operands(job):
+                region = place(made)
                 again = (job.rank, region) in begun  # of other tiles of its operand
                 begun.add((job.rank, region))
                 piece = rooms[within[region]][job.rank].cut(*region)
                 build.gemm(piece, a, b, beta=float(again), trans=self.statement.trans, seconds=seconds)
         return rooms, begun
-
-    def _wanted(self, region: Region) -> list[int]:
-        """Return the ranks that get all of a region of the product; none where it is of several tiles."""
-        layout = self.build.layout(self.statement.out)
-        tiles = layout.overlapping_tiles(*region)
-        return [layout.owner(tiles[0], x) for x in range(layout.replicas)] if len(tiles) == 1 else []
 
     def _among_all(
         self, region: Region, products: Mapping[int, Slice], wanted: Iterable[int]
@@ -471,16 +391,19 @@ class _Multiplying:
         The sum over data groups and that over copies are one: by level each card carries a share of it.
         """
         build = self.build
-        operands = [x for x in (1, 2) if self.spreads(x)]
-        jobs = self._fastest(operands)[1] if operands else []
+        operands = [x for x in (1, 2) if self.choice.spreads(x)]
+        jobs = self.choice.jobs(self.choice.fastest(operands).operand) if operands else []
         copies = self._copies()
-        regions = {self._of_first_copy(self.region(0, part)) for job in jobs for part in job.parts}
-        at_once = self._at_once({x: sorted(copies[x]) for x in regions if x in copies})
-        makers = {(job.rank, self._of_first_copy(self.region(0, x))) for job in jobs for x in job.parts}
+        regions = {self._of_first_copy(x) for job in jobs for x in job.products}
+        at_once = self.choice.at_once({x: sorted(copies[x]) for x in regions if x in copies})
+        makers = {(job.rank, self._of_first_copy(x)) for job in jobs for x in job.products}
         if not jobs or any(x not in copies or rank not in copies[x] for rank, x in makers):
             return ""
         # Compared by estimates, since writing and simulating both would be slow in a search.
-        if self._seconds_at_copies(jobs, at_once) >= self._chosen()[0] + self.spreading():
+        if (
+            self.choice.seconds_at_copies(jobs, at_once)
+            >= self.choice.chosen().seconds + self.choice.spreading()
+        ):
             return ""
         sums, begun = self._products(jobs, at_once, self._of_first_copy)
         levels = False
@@ -506,55 +429,18 @@ class _Multiplying:
     def _copies(self) -> dict[Region, dict[int, list[Slice]]]:
         """Return by rows and columns of each expert's first copy where each rank has copies of it."""
         result: dict[Region, dict[int, list[Slice]]] = {}
-        for _, _, piece in _copies_of(self.build, self.statement.out, self.heights[0]):
+        for _, _, piece in _copies_of(self.build, self.statement.out, self.choice.heights[0]):
             region = self._of_first_copy((piece.rows, piece.cols))
             result.setdefault(region, {}).setdefault(piece.rank, []).append(piece)
         return result
 
     def _of_first_copy(self, region: Region) -> Region:
         """Return the same rows and columns of the first copy of an expert."""
-        height, (rows, cols), experts = self.heights[0], region, self.known.expert_of_place
+        height, (rows, cols), experts = self.choice.heights[0], region, self.known.expert_of_place
         place = rows.start // height
         # The first copy is the canonical name of an expert's weights; sums of all copies meet under it.
         shift = (int(np.flatnonzero(experts == experts[place])[0]) - place) * height
         return Interval(rows.start + shift, rows.stop + shift), cols
-
-    def _seconds_moving(self, jobs: Sequence[Job]) -> float:
-        """Estimate the seconds of jobs whose ranks get missing operands and add products elsewhere."""
-        build, p = self.build, self.build.ranks
-        layouts, between = [build.layout(x) for x in self.names], np.zeros((p, p))
-        for job in jobs:
-            for part, number in product(job.parts, range(3)):
-                layout, region = layouts[number], self.region(number, part)
-                replica = layout.replica(job.rank) if number else job.replica
-                for tile in layout.overlapping_tiles(*region):
-                    rows, cols = (
-                        x.intersect(y).size for x, y in zip(layout.tile_bounds(tile), region, strict=True)
-                    )
-                    ends = layout.owner(tile, replica), job.rank
-                    # Operands flow from owner to worker, products (number 0) back.
-                    between[ends if number else ends[::-1]] += rows * cols * self.itemsizes[number]
-        np.fill_diagonal(between, 0.0)
-        flow = Flow.of([Pairs(between)], build.machine, p, 1.0)
-        return self.estimate(jobs, operands=()) + self._busy([flow])
-
-    def _seconds_at_copies(
-        self, jobs: Sequence[Job], at_once: Mapping[Region, tuple[list[int], list[Region]]]
-    ) -> float:
-        """Return about how long products at copies and their all-reduces take."""
-        build, flows = self.build, list[Flow]()
-        for (rows, cols), (ranks, _) in at_once.items():
-            rects, count = np.tile((*rows, *cols), (len(ranks), 1)), len(ranks)
-            sums = Sums((Summed(ranks, rects, count, np.arange(count)),), in_place=True)
-            flows += added_up(sums, build.ranks, self.itemsizes[0], build.machine)[::2]
-        return self.estimate(jobs, operands=(1, 2)) + self._busy(flows)
-
-    def _busy(self, flows: Iterable[Flow]) -> float:
-        """Return the seconds that the busiest rank's links move bytes."""
-        machine, busy = self.build.machine, np.zeros((2, 2, self.build.ranks))
-        for flow, way in product(flows, (IN, OUT)):
-            busy[way] += flow.busy(machine, way=way)[:2]
-        return float(busy.max())
 
     def _replicate(self, pieces: Mapping[int, Sequence[Slice]]) -> None:
         """Write that every replica of the product gets the pieces of it that ranks have."""
@@ -573,109 +459,25 @@ class _Multiplying:
                 cut = {x: [piece.cut(*region) for piece in owned] for x, owned in pieces.items()}
                 gather_together(build, sorted(into), cut, into, sums=True)
 
-    def able(self, operand: int) -> bool:
-        """Whether the owners of an operand can do it: each replica of the product has one of the operand."""
-        layout = self.build.layout(self.names[operand])
-        return layout.replicas % self.build.layout(self.statement.out).replicas == 0
-
-    def full(self, letter: str, expert: int) -> Interval:
-        """Return all of m, n or k for an expert."""
-        if letter in self.sizes:
-            return Interval(0, self.sizes[letter])
-        return self.known.rows_of(expert)
-
-    def is_whole(self, part: Part) -> bool:
-        """Whether a part's sums are complete."""
-        return part.k == self.full("k", part.expert) and not self.over_groups
-
-    def jobs(self, operand: int) -> list[Job]:
-        """Return the jobs if the owners of an operand, by number, do them."""
-        name, letters, height = self.names[operand], self.statement.letters[operand], self.heights[operand]
-        layout, out = self.build.layout(name), self.build.layout(self.statement.out)
-        result = []
-        for rank, tile, replica in layout.filled():
-            if operand and replica >= out.replicas:
-                continue  # others have all that is needed
-            rows, cols = layout.tile_bounds(tile)
-            parts = []
-            for expert, span in self._by_expert(rows, height):
-                given = {letters[0]: span, letters[1]: cols}
-                part = Part(expert, *(given.get(x) or self.full(x, expert) for x in "mnk"))
-                if part.m.size and part.n.size and part.k.size:
-                    parts.append(part)
-            if parts:
-                result.append(Job(rank, replica, tuple(parts)))
-        return result
-
-    def _by_expert(self, rows: Interval, height: int) -> Iterator[tuple[int, Interval]]:
-        """Yield the slots of some rows, and which rows: within the expert of weights, else of all."""
-        if not height:
-            for expert in self.known.slots_of(rows):
-                yield expert, rows.intersect(self.known.rows_of(expert))
-            return
-        for expert in range(rows.start // height, -(-rows.stop // height)):
-            its = rows.intersect(Interval(expert * height, (expert + 1) * height))
-            within = Interval(its.start - expert * height, its.stop - expert * height)
-            for slot in range(expert, self.known.slots, self.known.places):  # of every data group
-                yield slot, within
-
-    def region(self, operand: int, part: Part) -> Region:
-        """Return the rows and columns of an operand that a part is of."""
-        letters = self.statement.letters[operand]
-        cols: Interval = getattr(part, letters[1])
-        return self.statement.rows(part, letters[0], self.heights[operand]), cols
-
-    def _fastest(self, operands: Sequence[int], moved: Iterable[int] = range(3)) -> tuple[float, list[Job]]:
-        """Return the jobs of the owners of one of some operands, those that take least, and how long."""
-        # operands: whose owners may do them. moved: operands whose moves count.
-        choices = [self.jobs(x) for x in operands]
-        # The key leaves out the jobs, which have no order.
-        return min(((self.estimate(jobs, moved), jobs) for jobs in choices), key=lambda x: x[0])
-
-    def estimate(self, jobs: Sequence[Job], operands: Iterable[int] = range(3)) -> float:
-        """Return about how long some jobs take: the rank with most to multiply and to move, of operands."""
-        machine, ranks = self.build.machine, self.build.ranks
-        flop, moved = np.zeros(ranks), np.zeros(ranks)
-        item = self.itemsizes[1]
-        for job in jobs:
-            for part in job.parts:
-                flop[job.rank] += 2.0 * part.m.size * part.n.size * part.k.size
-                for operand in operands:
-                    moved[job.rank] += item * self._missing(operand, job, self.region(operand, part))
-        # No overlap is assumed; the estimate only has to rank the choices.
-        return float((flop / machine.peak(self.dtype) + moved / self.bandwidth).max())
-
-    def _missing(self, operand: int, job: Job, region: Region) -> int:
-        """Return the elements of an operand's rows and columns that a job's rank does not own."""
-        layout, (rows, cols) = self.build.layout(self.names[operand]), region
-        needed = rows.size * cols.size
-        if not operand and layout.replica(job.rank) != job.replica:
-            return needed
-        owned = self._own.get((operand, job.rank))
-        if owned is None:
-            owned = [layout.tile_bounds(tile) for tile in layout.tiles_of(job.rank)]
-            self._own[operand, job.rank] = owned
-        return needed - sum(rows.intersect(x).size * cols.intersect(y).size for x, y in owned)
-
-    def _operands(self, job: Job) -> Iterator[tuple[Part, tuple[Slice, Slice, float]]]:
-        """Yield the parts of a job, their factors at its rank, and their seconds."""
-        for part, seconds in zip(job.parts, self._seconds(job), strict=True):
+    def _operands(self, job: Job) -> Iterator[tuple[Region, Slice, Slice, float]]:
+        """Yield the product of each part of a job, its factors at the job's rank, and its seconds."""
+        for part, regions, seconds in zip(job.parts, job.regions, self._seconds(job), strict=True):
             # Rows of each data group have room and a lane of their own. On one lane all replicas would get
             # those of the same group at a time, over its one card, and the cards of others would be idle.
             group, place = divmod(part.expert, self.known.places)
-            across = f"{ACROSS}.{group}" if self.over_groups else ""
+            across = f"{ACROSS}.{group}" if self.choice.over_groups else ""
             a, b = (
                 gathered(
                     self.build,
                     self.names[x],
                     job.rank,
-                    *self.region(x, part),
+                    *regions[x],
                     ("grouped", x, group, place % 2),
                     across,
                 )
                 for x in (1, 2)
             )
-            yield part, (a, b, float(seconds))
+            yield regions[0], a, b, float(seconds)
 
     def _multiply(
         self,
@@ -687,15 +489,11 @@ class _Multiplying:
         """Write the gemms of a job; note products to be delivered afterwards."""
         build, statement = self.build, self.statement
         # The products of a job that belong in one tile of its own rank, and that tile's part.
-        direct = {}
-        for region in {self.region(0, part) for part in job.parts}:
-            targets = self._targets(job, region)
-            if len(targets) == 1 and targets[0].rank == job.rank:
-                direct[region] = targets[0]
-        together = self._together(job, direct)
+        targets = {x: self._targets(job, x) for x in {*job.products}}
+        direct = {x: y[0] for x, y in targets.items() if len(y) == 1 and y[0].rank == job.rank}
+        together = self._together([x for x in job.products if x not in direct], targets)
         rooms, made = dict[Region, Slice](), set[Region]()
-        for part, (a, b, seconds) in self._operands(job):
-            rows, cols = self.region(0, part)
+        for (rows, cols), a, b, seconds in self._operands(job):
             if (rows, cols) in self.within:
                 piece = summed[self.within[rows, cols]][1][job.rank].cut(rows, cols)
                 build.gemm(piece, a, b, beta=0.0, trans=statement.trans, seconds=seconds)
@@ -716,16 +514,19 @@ class _Multiplying:
         """Return where the products of a job for some rows and columns belong."""
         return [*pieces_in(self.build, self.statement.out, job.replica, *region)]
 
-    def _together(self, job: Job, direct: Collection[Region]) -> dict[Region, Region]:
+    def _together(
+        self, moved: Iterable[Region], targets: Mapping[Region, Sequence[Slice]]
+    ) -> dict[Region, Region]:
         """Return for each product of a job that moves the rows and columns that move with it."""
         # Few bytes for experts beside each other move together: one kernel has multiplied all of them.
+        item = self.build.tensors[self.build.number(self.statement.out)].itemsize
         result: dict[Region, list[Region]] = {}
         last, before = (Interval(0, 0), Interval(0, 0)), set[int]()
-        for region in (x for x in (self.region(0, part) for part in job.parts) if x not in direct):
-            (rows, cols), owners = region, {x.rank for x in self._targets(job, region)}
+        for region in moved:
+            (rows, cols), owners = region, {x.rank for x in targets[region]}
             both = Interval(last[0].start, rows.stop), cols
             follows = (last[0].stop, last[1], before) == (rows.start, cols, owners)
-            if follows and both[0].size * cols.size * self.itemsizes[0] < LEAST_PART:
+            if follows and both[0].size * cols.size * item < LEAST_PART:
                 result[both] = [*result.pop(last), region]
                 last = both
             else:
@@ -752,6 +553,7 @@ class _Multiplying:
 
     def _of_kernel(self, job: Job, rows: Ints, n: int, k: int) -> Floats:
         """Return the seconds of each part of a kernel with so many rows of each expert."""
-        machine = self.build.machine
-        pace = cost.pace_of(machine, np.array(job.rank), self.build.ranks)
-        return cost.grouped_seconds(machine, self.dtype, rows, n, k, self.itemsizes[0], pace)
+        build = self.build
+        c = build.tensors[build.number(self.statement.out)]
+        pace = cost.pace_of(build.machine, np.array(job.rank), build.ranks)
+        return cost.grouped_seconds(build.machine, self.choice.dtype, rows, n, k, c.itemsize, pace)

@@ -36,7 +36,7 @@ def gathered(
     """
     # Fast path for the usual layout with one tile a rank; it avoids the search for overlapping tiles.
     of_rank = build.of_ranks(build.number(tensor))
-    if of_rank is not None and rows.size and cols.size and of_rank[rank].cut(rows, cols)[3:] == (rows, cols):
+    if of_rank is not None and of_rank[rank].contains(rows, cols):
         return of_rank[rank].inner(rows, cols)
     owned = own_part(build, tensor, rank, rows, cols)
     if owned is not None:

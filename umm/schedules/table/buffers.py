@@ -129,6 +129,12 @@ class Slice(NamedTuple):
         cut = (cols if axis else rows).part(number, parts)
         return Slice(buffer, rank, tensor, *((rows, cut) if axis else (cut, cols)))
 
+    def contains(self, rows: Interval, cols: Interval) -> bool:
+        """Whether some rows and columns, in global indices, lie in it and are not empty."""
+        top, bottom = self[3]
+        left, right = self[4]
+        return top <= rows[0] < rows[1] <= bottom and left <= cols[0] < cols[1] <= right
+
     def inner(self, rows: Interval, cols: Interval) -> "Slice":
         """Return some rows and columns that are known to lie in it, in global indices."""
         return Slice(self[0], self[1], self[2], rows, cols)

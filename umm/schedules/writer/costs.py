@@ -15,7 +15,7 @@ from umm.machines import Machine
 from umm.program.functions.passes import passes
 from umm.program.tensors import Program, Tensor
 from umm.schedules.schedule import Schedule
-from umm.schedules.table.buffers import Buffers, Slice, joined, owned_tiles
+from umm.schedules.table.buffers import Buffers, Slice, Slices, joined, owned_tiles
 from umm.schedules.table.details import (
     ACCUMULATE,
     BARRIER,
@@ -395,21 +395,16 @@ def _details(actions: Sequence[Action]) -> Details:
     details = Details.empty(len(actions), max(OPERANDS, int(counts.max(initial=0))))
     row = np.repeat(np.arange(len(actions)), counts)
     operand = np.arange(len(row)) - (counts.cumsum() - counts)[row]
-    pieces = [piece for action in actions for piece in action.pieces]
-    details.put(
-        row,
-        operand,
-        np.array([piece.buffer for piece in pieces], dtype=np.int32),
-        # One flat list of numbers is read three times as fast as one of pairs.
-        np.array([x for piece in pieces for x in piece.rows], dtype=np.int64).reshape(-1, 2),
-        np.array([x for piece in pieces for x in piece.cols], dtype=np.int64).reshape(-1, 2),
-    )
+    pieces = Slices.of([piece for action in actions for piece in action.pieces])
+    details.put(row, operand, pieces.buffer, pieces.spans[:, :2], pieces.spans[:, 2:])
     details.fn[:] = [action.fn for action in actions]
     gemms = [i for i, action in enumerate(actions) if action.kind == GEMM]
     if gemms:
-        how = zip(*(actions[i].multiplied for i in gemms), strict=True)
-        for name, values in zip(Multiplied._fields, how, strict=True):
-            getattr(details, name)[gemms] = values
+        multiplied = [actions[i].multiplied for i in gemms]
+        number = {x: i for i, x in enumerate(dict.fromkeys(multiplied))}  # few differ
+        which = np.array([number[x] for x in multiplied])
+        for name, values in zip(Multiplied._fields, zip(*number, strict=True), strict=True):
+            getattr(details, name)[gemms] = np.array(values)[which]
     return details
 
 
