@@ -285,8 +285,10 @@ class Scheme:
         """Whether ``--layouts`` takes its name."""
         return self.name != BEST
 
-    def moved_fastest(self, start: Outline, machine: Machine, limit: int) -> "tuple[Scheme, Schedule]":
+    def moved_fastest(self, start: Outline, machine: Machine, limit: int) -> "tuple[Scheme, Schedule | None]":
         """Return it with the movement that is fastest within a limit, inside one node, and its schedule.
+
+        The schedule is None where there is nothing to choose, so that none is written.
 
         By the machine's library the same is gathered and summed as by ``gathered``, one collective after
         another: that is simulated where bytes move, and ``gathered`` takes not much more than the fastest.
@@ -295,7 +297,7 @@ class Scheme:
             limit: Bytes that a rank may hold.
         """
         if self.movement != "auto" or start.has_experts or node_count(machine, self.ranks) > 1:
-            return self, self.schedule(start, machine)
+            return self, None
 
         def moved(movement: str) -> tuple[Scheme, Schedule, tuple[int, float]]:
             scheme = replace(self, movement=movement)
