@@ -7,6 +7,8 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any, TypeVar, cast
 
+from umm.errors import InputError
+
 VARIABLE = "UMM_KEPT"
 """The variable of the environment that names the folder; empty to keep nothing."""
 MAX_ANSWERS = 500
@@ -52,7 +54,7 @@ def kept(what: str, key: Any, make: Callable[[], T]) -> T:
             if hashlib.sha256(written[32:]).digest() == written[:32]:
                 return cast(T, pickle.loads(written[32:]))
     answer = make()
-    with suppress(OSError, pickle.PicklingError, AttributeError, TypeError):
+    with suppress(OSError, InputError, pickle.PicklingError, AttributeError, TypeError):
         written = pickle.dumps(answer, protocol=5)
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         if _own(folder):
@@ -70,10 +72,11 @@ def _own(path: Path) -> bool:
 
 def _write(path: Path, written: bytes) -> None:
     """Write a file at once: a reader sees all of it, or none."""
-    beside = path.with_suffix(f".{os.getpid()}")
-    with os.fdopen(os.open(beside, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as file:
-        file.write(written)
-    beside.replace(path)
+    from umm.files import whole_file
+
+    with whole_file(path) as partial:
+        partial.chmod(0o600)  # whatever the user's mask allows: what others may write is not read
+        partial.write_bytes(written)
     others = list(os.scandir(path.parent))
     if len(others) > MAX_ANSWERS:
         for other in sorted(others, key=lambda x: x.stat().st_mtime)[: MAX_ANSWERS // 2]:
