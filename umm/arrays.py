@@ -18,6 +18,8 @@ from umm.files import opened
 SMALL = 2**26  # bytes of arrays that any file may hold
 LONGEST = 200  # characters of a cause that are shown; zipfile's may quote much of the file
 PACKED = 200  # bytes of arrays for each byte of a larger file; columns of a schedule pack to some thirtieth
+PASS_KINDS = ADD, EXP, WHERE, POWER = "add", "exp", "where", "power"
+"""NumPy's passes over arrays: arithmetic; such as exp, a division, a root; a choice by element; a power."""
 
 
 class Archive(Mapping[str, NDArray[Any]]):

@@ -6,10 +6,11 @@ from typing import Any
 
 import numpy as np
 
+from umm.arrays import PASS_KINDS
 from umm.dtypes import FLOAT8, PRICED, element_bytes
 from umm.errors import MachineError
 from umm.machines import content as doc
-from umm.machines.curves import COLLECTIVE, KINDS, Efficiency, EfficiencyTable, Means, MessageSizes, Passes
+from umm.machines.curves import COLLECTIVE, Efficiency, EfficiencyTable, Means, MessageSizes, Passes
 from umm.machines.engines import CHOICES
 from umm.machines.fabric import Ends, Fabric
 from umm.machines.kernels import kernels_of
@@ -159,7 +160,7 @@ def _means(means: doc.Means, more: float) -> Means:
 
 
 def _passes(rates: doc.PassRates) -> Passes:
-    per_byte = {x: 1.0 / np.array([parse_bandwidth(y) for y in getattr(rates, x)]) for x in KINDS}
+    per_byte = {x: 1.0 / np.array([parse_bandwidth(y) for y in getattr(rates, x)]) for x in PASS_KINDS}
     return Passes(np.log2([parse_bytes(text) for text in rates.sizes]), per_byte)
 
 

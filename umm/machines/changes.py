@@ -5,7 +5,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from umm.machines.curves import KINDS
+from umm.arrays import PASS_KINDS
 from umm.machines.machine import Machine
 from umm.machines.numbers import Fact
 from umm.units import parse_bandwidth, parse_rate, parse_seconds
@@ -54,7 +54,7 @@ def _factor(key: str, one: Fact, other: Fact, old: Machine, new: Machine) -> flo
     if key.startswith("devices.passes["):
         before, after = (x.passes[key.removeprefix("devices.passes[")[:-1]] for x in (old, new))
         shared = before.at(after.log_sizes)
-        return float(np.median([shared[kind] / after.per_byte[kind] for kind in KINDS]))
+        return float(np.median([shared[kind] / after.per_byte[kind] for kind in PASS_KINDS]))
     if key == "message_sizes" and old.message_sizes and new.message_sizes:
         sizes = np.exp2(new.message_sizes.log_sizes)
         again = np.array([[False], [True]])

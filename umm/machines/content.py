@@ -2,8 +2,9 @@
 
 from typing import TYPE_CHECKING, Annotated, Any, Literal, Union
 
+from umm.arrays import PASS_KINDS
 from umm.machines.cluster import ClusterFabric, Network, flat_kinds
-from umm.machines.curves import KINDS, Efficiency
+from umm.machines.curves import Efficiency
 from umm.machines.declaring import BeforeValidator, Field, model_validator
 from umm.machines.decode import Decode
 from umm.machines.engines import Chosen, Engine, VersionedLibrary
@@ -210,7 +211,7 @@ class PassRates(Table):
     @model_validator(mode="after")
     def _rows_fit(self) -> "PassRates":
         increasing([parse_bytes(size) for size in self.sizes])
-        for kind in KINDS:
+        for kind in PASS_KINDS:
             rates = getattr(self, kind)
             if len(rates) != len(self.sizes):
                 raise ValueError(f"sizes and {kind} must be equally long")

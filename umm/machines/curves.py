@@ -234,10 +234,6 @@ class MessageSizes:
         return np.asarray(self.link / reached)
 
 
-KINDS = ("add", "exp", "where", "power")
-"""Passes of NumPy over arrays: arithmetic; a function such as exp; a choice by element; a power."""
-
-
 @dataclass(frozen=True, eq=False)
 class Passes:
     """Seconds of NumPy for each byte of an array that it goes over, by the array's size.

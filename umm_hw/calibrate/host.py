@@ -12,11 +12,11 @@ from typing import Any
 import numpy as np
 
 from umm import __version__
+from umm.arrays import PASS_KINDS
 from umm.dtypes import accumulated_in, itemsize
 from umm.executor import Rounds
 from umm.files import read_json, whole_file
 from umm.host.hardware import cache_of_core
-from umm.machines.curves import KINDS as PASS_KINDS
 from umm.numbers import parse_whole
 from umm.program.functions.passes import passes
 from umm.schedules.schedule import Schedule

@@ -9,8 +9,8 @@ from typing import Any
 
 from tomlkit.items import InlineTable
 
+from umm.arrays import PASS_KINDS
 from umm.host import hardware
-from umm.machines.curves import KINDS
 from umm.units import counted
 from umm_hw.calibrate.figures import Figure
 from umm_hw.calibrate.host import OWN_CORE, PASS_SIZES, Calibration
@@ -140,8 +140,8 @@ def _devices(calibration: Calibration, measured: Callable[..., InlineTable]) -> 
 def _passes(calibration: Calibration, dtype: str, figures: Sequence[Figure], how: str) -> dict[str, Any]:
     """Return the rates of NumPy's passes over arrays of one type, by kind and size."""
     rates = {
-        kind: [f"{1 / figure.value / 1e9:.4g} GB/s" for figure in figures[place :: len(KINDS)]]
-        for place, kind in enumerate(KINDS)
+        kind: [f"{1 / figure.value / 1e9:.4g} GB/s" for figure in figures[place :: len(PASS_KINDS)]]
+        for place, kind in enumerate(PASS_KINDS)
     }
     timed = "gelu(a) less its other passes, exp(a), where(a > 0, b, 1) and a**3 of NumPy"
     return {

@@ -7,12 +7,11 @@ from typing import Any
 
 import numpy as np
 
+from umm.arrays import ADD, EXP, POWER, WHERE
 from umm.interval import Interval
 from umm.program.functions.registry import function
 from umm.program.functions.signature import Place
 
-ADD, EXP, WHERE, POWER = "add", "exp", "where", "power"
-"""Kinds of passes: arithmetic; a function such as exp, a division or a root; a choice by element; a power."""
 OF_KIND = {
     "where": WHERE,
     "power": POWER,
