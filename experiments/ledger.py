@@ -61,20 +61,18 @@ def with_rows(rows: Sequence[Row], name: str, those: Sequence[Row]) -> list[Row]
 
 
 def page(rows: Sequence[Row]) -> str:
-    """Return the verdicts counted by part of a document, and the claims that do not hold."""
+    """Return the verdicts counted by document, and the claims that do not hold."""
     return "\n".join([*_counts(rows), *_disagreements(rows)]) + "\n"
 
 
 def _counts(rows: Sequence[Row]) -> Iterator[str]:
-    """Yield a table of verdicts by document and part."""
-    yield f"| document | part | {' | '.join(VERDICTS)} |"
-    yield "|---|---|" + "--:|" * len(VERDICTS)
-    counted = {key: Counter[str]() for key in dict.fromkeys((x["document"], x["part"]) for x in rows)}
-    for row in rows:
-        counted[row["document"], row["part"]][_kind(row)] += 1
-    for (name, heading), counts in counted.items():
-        yield f"| [{name}]({name}/README.md) | {heading} | {_cells(counts)} |"
-    yield f"| all | | {_cells(sum(counted.values(), Counter()))} |"
+    """Yield a table of verdicts by document."""
+    yield f"| document | {' | '.join(VERDICTS)} |"
+    yield "|---|" + "--:|" * len(VERDICTS)
+    counted = {name: Counter(_kind(x) for x in rows if x["document"] == name) for name in DOCUMENTS}
+    for name, counts in counted.items():
+        yield f"| [{name}]({name}/README.md) | {_cells(counts)} |"
+    yield f"| all | {_cells(sum(counted.values(), Counter()))} |"
 
 
 def _disagreements(rows: Sequence[Row]) -> Iterator[str]:
