@@ -192,9 +192,9 @@ class Kernels:
 
     @cached_property
     def moves(self) -> float:
-        """Bytes/s that no multiply goes above, of whatever types."""
+        """Bytes/s that no multiply of a schedule goes above, of whatever types."""
         others = [x.moves for x in (self.wide, self.unlike) if x is not None]
-        return max(self.memory, self.cached, *others)
+        return max(self.memory, self.cached if self.cache else 0.0, *others)
 
     @cached_property
     def from_memory(self) -> "Kernels":

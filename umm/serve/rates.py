@@ -174,7 +174,7 @@ class Rates:
         plain = self.machine.gemm_start("bfloat16")
         if self.outside not in BLOCKS or not dtype:
             return plain
-        timed = float(gemm_seconds(self.machine, dtype, max(1, m), TINY, TINY, BF16))
+        timed = float(gemm_seconds(self.machine, dtype, max(1, m), TINY, TINY, BF16, warm=False))
         return plain + max(0.0, timed - plain) * self.engine.blocks
 
     def batched(self, batch: int, m: int, n: int, k: int) -> float:

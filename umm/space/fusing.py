@@ -148,7 +148,7 @@ def fusing(
     collective_s = (makespan or executor("sim").makespan)(schedule)
 
     def gemm(rows: int, device: Machine = machine) -> float:
-        return batched_seconds(device, dtype, batch, rows, *local, itemsize(of_c))
+        return batched_seconds(device, dtype, batch, rows, *local, itemsize(of_c), warm=False)
 
     product, unsplit, fence = gemm(m), _unsplit(machine, dtype), machine.step_fence_s
     rows = -(-m // p)
@@ -174,7 +174,9 @@ def fusing(
     # Without the host's steps; one copy stays exposed.
     sided = max(p * chunk + beside, copied) + last_copied + summed + fence
     # A 1 × 1 product occupies a whole tile: less the kernel's start, that is the time of one tile.
-    tile = float(gemm_seconds(unsplit, dtype, 1, 1, local[1], itemsize(of_c))) - unsplit.gemm_start(dtype)
+    tile = float(
+        gemm_seconds(unsplit, dtype, 1, 1, local[1], itemsize(of_c), warm=False)
+    ) - unsplit.gemm_start(dtype)
     fused = max(product + WAITING_TILES * tile, copies) + copy + fence + summed
     stores = max(copies, (inside + begun) / SCATTERED_STORES) if sums else copies
     # Rows that were multiplied leave at once, so only those of the last wave of tiles leave after it.

@@ -158,15 +158,15 @@ class Located(Asked, heading="Machine"):
     def _by_model(self, name: str, settings: dict[str, str]) -> dict[str, str]:
         """Return settings with the backend of attention that an engine takes for the model of the command."""
         from umm.machines import machine
-        from umm.machines.settings import KERNELS
+        from umm.machines.settings import KERNELS, split_settings
         from umm.program.models import find_model
         from umm.serve.rates import kernels_of
 
-        model = getattr(self, "model", None)
-        if KERNELS not in settings or not model:
+        model, engine = getattr(self, "model", None), (split_settings(name)[1] | settings).get(KERNELS)
+        if not engine or not model:
             return settings
         known = find_model(model, getattr(self, "ignore", ()))
-        return settings | {KERNELS: kernels_of(settings[KERNELS], known, machine(name))}
+        return settings | {KERNELS: kernels_of(engine, known, machine(name))}
 
     def _settings(self) -> list[tuple[str, list[str]]]:
         """Return each number that is set, with its values; that of nodes first."""

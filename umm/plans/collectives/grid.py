@@ -12,7 +12,7 @@ from umm.schedules.table.buffers import Slice
 
 
 class Turn(NamedTuple):
-    """A line of ranks along which a part of some pieces is gaplacedd."""
+    """A line of ranks along which a part of some pieces is gathered."""
 
     # The ranks of the line, and for each the rank whose piece it has and the others get.
     origins: dict[int, int]
@@ -53,7 +53,7 @@ def reduce_scatter(x: way.Scatter) -> None:
 
 
 def turns(machine: Machine, ranks: Sequence[int], total: int) -> Iterator[Turn]:
-    """Yield the lines along which parts of pieces are gaplacedd, one axis of every part after another."""
+    """Yield the lines along which parts of pieces are gathered, one axis of every part after another."""
     axes = lines_of(machine, ranks, total)
     count = len(axes)
     # With n axes the pieces are cut into n parts and part i starts along axis i: at every stage each axis is
@@ -61,7 +61,7 @@ def turns(machine: Machine, ranks: Sequence[int], total: int) -> Iterator[Turn]:
     origins_of = [{rank: [rank] for rank in ranks} for _ in axes]
     for stage in range(count):
         for part in range(count):
-            axis, gaplacedd = (part + stage) % count, dict[int, list[int]]()
+            axis, gathered = (part + stage) % count, dict[int, list[int]]()
             for line in axes[axis]:
                 for number in range(len(origins_of[part][line[0]])):
                     origins = {rank: origins_of[part][rank][number] for rank in line}
@@ -69,8 +69,8 @@ def turns(machine: Machine, ranks: Sequence[int], total: int) -> Iterator[Turn]:
                 # After a line's gather each of its ranks holds what the whole line held, the input of the
                 # next axis.
                 everything = [origin for rank in line for origin in origins_of[part][rank]]
-                gaplacedd |= dict.fromkeys(line, everything)
-            origins_of[part] = gaplacedd
+                gathered |= dict.fromkeys(line, everything)
+            origins_of[part] = gathered
 
 
 def refuses(machine: Machine, ranks: Sequence[int], total: int) -> str | None:

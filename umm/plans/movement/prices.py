@@ -131,7 +131,7 @@ class Flow:
     # such a round before it, or after it; else 0.
     hop: float = 0.0
     # Seconds that ranks are busy, kept since many multiplies share a gather.
-    _known: dict[tuple[Machine, int, int], Floats] = field(default_factory=dict)
+    _known: dict[tuple[Machine, int, int], Floats] = field(default_factory=dict, init=False, repr=False)
 
     @classmethod
     def of(cls, exchanges: Sequence[Part], machine: Machine, total: int, charge: float) -> "Flow":

@@ -296,7 +296,7 @@ def _jobs(jobs: Jobs, operand: int) -> list[Job]:
 @lru_cache(maxsize=1024)
 def _estimate(jobs: Jobs, operand: int, moved: tuple[int, ...]) -> float:
     """Return about how long it takes if the owners of an operand do it."""
-    return jobs.estimate(list(jobs.jobs_anew(operand)), moved)
+    return jobs.estimate(jobs.jobs(operand), moved)
 
 
 @lru_cache(maxsize=1024)

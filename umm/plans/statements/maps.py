@@ -2,7 +2,6 @@
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
-from functools import partial
 from itertools import pairwise
 from typing import NamedTuple
 
@@ -60,14 +59,12 @@ def _write_map(build: Builder, statement: Map, written: bool) -> None:
         else:
             _add_parts(build, statement, known, written)
         return
-    # In place, a rank would overwrite what another still has to read.
-    layout, cut = build.layout(statement.out), partial(_cut, build, statement, known)
-    edges = layout.col_edges.tolist()
-    spans = [Interval(*x) for x in pairwise(edges)]
-    # In place, and a tile of the output is cut where the function cannot cut.
-    if statement.out in statement.reads and any(x.size and cut(x) != x for x in spans):
-        _through_temporaries(build, statement, known)
-        return
+    if statement.out in statement.reads:
+        # In place, where a tile is cut and the function cannot be, a rank would overwrite what another reads.
+        spans = (Interval(*x) for x in pairwise(build.layout(statement.out).col_edges.tolist()))
+        if any(x.size and _cut(build, statement, known, x) != x for x in spans):
+            _through_temporaries(build, statement, known)
+            return
     begun: set[int] = set()
     for target in tiles_of(build, statement.out):
         _piece(build, statement, known, target, begun)

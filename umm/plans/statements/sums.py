@@ -78,8 +78,10 @@ def sum_groups(
         clear(build, out)
     # A rank has as many accumulates in flight as a collective alone has.
     before, build.lanes["accumulate"] = build.lanes["accumulate"], build.machine.copy_engines
-    _write_groups(build, groups, way, given, out, zeroed)
-    build.lanes["accumulate"] = before
+    try:
+        _write_groups(build, groups, way, given, out, zeroed)
+    finally:
+        build.lanes["accumulate"] = before
     named = build.machine.library.name if way == library.LIBRARY and build.machine.library else way
     return f"{DONE[groups.what]} by {named}"
 

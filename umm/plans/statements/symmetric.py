@@ -38,7 +38,8 @@ def _by_triangles(part: Schedule, problem: Problem, machine: Machine) -> Schedul
     m, n, k = part.details.taken(gemms).multiplied.T
     pace, c_itemsize = pace_of(machine, part.rank[gemms], problem.p), problem.itemsize("C")
     both, one = (
-        gemm_seconds(machine, problem.dtype, m, cols, k, c_itemsize, pace=pace) for cols in (n, (n + 2) // 2)
+        gemm_seconds(machine, problem.dtype, m, cols, k, c_itemsize, pace=pace, warm=False)
+        for cols in (n, (n + 2) // 2)
     )
     seconds = part.seconds.copy()
     seconds[gemms] *= np.minimum(one / both, 1.0)
