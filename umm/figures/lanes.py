@@ -1,10 +1,9 @@
 """The schedule in time: a line per rank and lane, a bar per action, the critical path marked."""
 
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import pandas as pd
 
 from umm.arrays import Floats, Ints
 from umm.figures.style import BLACK, KIND_COLOURS, KIND_WIDTHS, PAPER, Parts, as_figure, drawing
@@ -13,6 +12,9 @@ from umm.traces.bottleneck import critical_path
 from umm.traces.perfetto import touched_words
 from umm.traces.trace import Trace
 from umm.units import format_bytes, format_seconds, time_unit
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 RANKS = 16
 # Up to this many actions each has its own bar and a mark at its start. Of more, those of a kind that follow
@@ -185,7 +187,7 @@ def _texts(trace: Trace, actions: Ints, shares: Ints) -> list[str]:
     return texts
 
 
-def lane_table(trace: Trace) -> pd.DataFrame:
+def lane_table(trace: Trace) -> "pd.DataFrame":
     """Return a row per lane that is used and kind: actions, nbytes, busy_s, first start, last end."""
     frame = trace.to_frame()
     frame["busy_s"] = frame["end_s"] - frame["start_s"]

@@ -7,13 +7,12 @@ from html import escape
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import pandas as pd
-
 from umm.files import whole_file
 from umm.traces.bottleneck import percent
 from umm.units import format_bytes, format_seconds
 
 if TYPE_CHECKING:
+    import pandas as pd
     import plotly.graph_objects as go
 
 ROWS = 500
@@ -58,7 +57,7 @@ class Section:
     text: str = ""  # a plain paragraph
     figure: "go.Figure | None" = None  # a plotly figure
     # The data: under a figure it unfolds, alone it is open; its first rows are shown.
-    table: pd.DataFrame | None = None
+    table: "pd.DataFrame | None" = None
     half: bool = False  # whether it takes half of the width, beside the next that does
 
 
@@ -111,7 +110,7 @@ def section_html(section: Section, figure_id: str) -> str:
     return opening + "\n" + "\n".join(parts) + "\n</section>"
 
 
-def _table(frame: pd.DataFrame) -> str:
+def _table(frame: "pd.DataFrame") -> str:
     shown = frame.head(ROWS)
     html = shown.to_html(
         index=False, border=0, na_rep="", formatters={name: formatter(name) for name in frame.columns}

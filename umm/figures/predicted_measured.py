@@ -1,16 +1,18 @@
 """Predicted against measured times, and the runs of two sources side by side."""
 
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import pandas as pd
 from numpy.typing import NDArray
 
 from umm.comparison import Comparison
 from umm.errors import InputError
 from umm.figures import style
 from umm.units import time_unit
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 BAND = 0.2
 
@@ -77,7 +79,7 @@ def band(ends: NDArray[np.float64]) -> list[dict[str, Any]]:
 
 
 @style.as_figure
-def makespans(pairs: pd.DataFrame) -> style.Parts:
+def makespans(pairs: "pd.DataFrame") -> style.Parts:
     """Return a mark for each run.
 
     Args:

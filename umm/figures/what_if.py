@@ -5,7 +5,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import pandas as pd
 
 from umm.arrays import Floats
 from umm.figures import style
@@ -197,6 +196,8 @@ def write_scaling(scaling: Scaling, path: str | Path) -> None:
 
     InputError if the file cannot be written.
     """
+    import pandas as pd
+
     sections = [
         Section(verdict=scaling.verdict, table=pd.DataFrame(scaling.records())),
         Section(figure=scaling_figure(scaling), half=True),
