@@ -133,10 +133,12 @@ def sweep(
     counts, stored, lost = {"found": 0, "performed": 0, "failed": 0}, 0, 0
     asked, why = 0, ""
 
+    def elapsed() -> float:
+        return time.monotonic() - began
+
     def report(**news: Any) -> None:
         if progress:
-            seconds = time.monotonic() - began
-            progress(Progress(asked, counts["found"], counts["performed"], seconds, **news))
+            progress(Progress(asked, counts["found"], counts["performed"], elapsed(), **news))
 
     while lost < MOST_LOST:
         before = stored
@@ -154,7 +156,7 @@ def sweep(
                         counts["failed"] += sum(row["status"] == "error" for row in rows)
                         stored += sum(row["status"] == "ok" for row in rows)
                         report(rows=rows)
-            return Swept(str(store), asked, **counts, seconds=time.monotonic() - began)
+            return Swept(str(store), asked, **counts, seconds=elapsed())
         except BrokenExecutor as error:  # a worker was killed, and the others end with it
             # Only kills without progress count: a sweep of days may lose many workers, each at another point.
             lost = lost + 1 if stored == before else 0
