@@ -36,14 +36,18 @@ NAMED = ["umm", "umm_hw", "umm_sim", "tests", "experiments"]
 
 
 @cache
+def nodes_of(file):
+    """The nodes of the syntax tree of a file."""
+    return list(ast.walk(ast.parse(file.read_text(encoding="utf-8"))))
+
+
 def nodes(*rooms):
     """The nodes of the syntax tree of every file of some rooms, the clean ones if none are given."""
     files = [
         x for room in rooms or CLEAN for x in ROOT.glob(room if room.endswith(".py") else f"{room}/**/*.py")
     ]
     assert files
-    trees = {str(x.relative_to(ROOT)): ast.parse(x.read_text(encoding="utf-8")) for x in sorted(files)}
-    return {path: list(ast.walk(tree)) for path, tree in trees.items()}
+    return {str(x.relative_to(ROOT)): nodes_of(x) for x in sorted(files)}
 
 
 def docstrings(*rooms):
