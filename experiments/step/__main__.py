@@ -306,8 +306,8 @@ def report(searched: bool, folder: Path | None) -> Iterator[str]:
     if searched:
         near, of_row = sum(x.near for x in rows), sum(is_near(x.search) for x in rows)
         yield "The best found is within 3 % of a configuration of NVIDIA's for the same model, system, GPUs, "
-        yield f"type and batch in {near} of {len(rows)} rows, of the row's own in {of_row}. The others, once each:\n"
-        yield "\n| row | NVIDIA's | predicted best | its time |\n|---|---|---|---|\n"
+        yield f"type and batch in {near} of {len(rows)} rows, of the row's own in {of_row}. "
+        yield "The others, once each:\n\n| row | NVIDIA's | predicted best | its time |\n|---|---|---|---|\n"
         others = {(x.name, x.step.parallel): x for x in rows if not x.near}
         for (name, p), row in others.items():
             yield f"| {name} | {p.words()} | {row.best} | {row.search:.2f} |\n"
