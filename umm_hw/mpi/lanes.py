@@ -111,7 +111,7 @@ class RankLanes:
                 if self._failed.is_set():
                     return False
                 sleep(pause)
-                pause = min(1.5 * pause, max(LONGEST_PAUSE, SLACK * (perf_counter() - begin)))
+                pause = min(1.5 * pause, max(LONGEST_PAUSE, SLACK * (perf_counter() - begin)), LOOK_UP)
         return True
 
     def _finish(self, row: int) -> None:
