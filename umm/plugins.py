@@ -60,7 +60,7 @@ def loaded(entry: EntryPoint, kind: str) -> Any:
     except ModuleNotFoundError as error:
         from importlib.metadata import metadata
 
-        # The missing module is brought by the extra of the plug-in's name, if there is one.
+        # The extra of the plug-in's name, if there is one, installs the missing module.
         extras = metadata(entry.package).get_all("Provides-Extra") or []
         line = f"'{entry.package}[{entry.name}]'" if entry.name in extras else error.name
         raise ExecutorUnavailableError(

@@ -137,10 +137,10 @@ def simulate(asked: Simulate) -> None:
 
             bar.update(task, description=f"simulating {noise.draws} draws")
             beside = replace(beside, noise=noise, spread=spread(schedule, noise, executor("sim")))
-        brings = None
+        move_s = None
         if request and isinstance(problem := request.problem, Problem):
             final = str(schedule.options.get("final", "complete"))
-            brings = kept("moves", answered, lambda: moves_alone(problem, request.machine, final))
+            move_s = kept("moves", answered, lambda: moves_alone(problem, request.machine, final))
     save_files(trace, output, **files)
     if asked.chakra is not None:
         from umm.emit.chains.chakra_trace import write_chakra
@@ -148,7 +148,7 @@ def simulate(asked: Simulate) -> None:
         count = len(list(write_chakra(trace, asked.chakra)))
         output.note(f"wrote {count} traces {asked.chakra}.RANK.et")
     if not output.as_json:
-        print_schedule(output.console(), schedule, brings)
+        print_schedule(output.console(), schedule, move_s)
         print_prediction(output.console(), trace, beside)
     try:
         with output.reporting() as report:
@@ -177,7 +177,7 @@ def simulate(asked: Simulate) -> None:
 
         write_html(trace, html, beside.page(trace))
 
-    predicted = predicted_record(trace) | beside.to_dict(trace) | {"bring_s": brings}
+    predicted = predicted_record(trace) | beside.to_dict(trace) | {"bring_s": move_s}
     asked.answer(
         lambda: (
             problem_record(schedule)

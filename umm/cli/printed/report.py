@@ -82,11 +82,11 @@ def measured_record(trace: Trace, runs: dict[str, Any] | None = None) -> dict[st
     return {**of_runs, **moved_record(trace), "verdict": trace.verdict}
 
 
-def print_schedule(console: Console, schedule: Schedule, brings: Mapping[str, float] | None = None) -> None:
+def print_schedule(console: Console, schedule: Schedule, move_s: Mapping[str, float] | None = None) -> None:
     """Print a multiply and its schedule, in a few lines.
 
     Args:
-        brings: Seconds to move operands from rows, where that is known and nothing is given.
+        move_s: Seconds to move operands from rows, where that is known and nothing is given.
     """
     table = facts()
     program = schedule.program
@@ -120,7 +120,7 @@ def print_schedule(console: Console, schedule: Schedule, brings: Mapping[str, fl
         table.add_row("operands", ", ".join(moved_) or "all there already")
     elif single:
         names = {"A": "A", "B": "B", "C": "C back"}
-        parts = ", ".join(f"{names[x]} {_briefly(seconds)}" for x, seconds in (brings or {}).items())
+        parts = ", ".join(f"{names[x]} {_briefly(seconds)}" for x, seconds in (move_s or {}).items())
         more = f"; starting from row, moving them would add: {parts}" if parts else ""
         table.add_row("operands", f"start in the layouts shown{more}")
     which, first, counts = np.unique(schedule.kind, return_index=True, return_counts=True)

@@ -16,7 +16,7 @@ from umm.traces.trace import Trace
 
 TARGETS = ("torch", "jax", "torchtitan", "megatron", "nccl")  # what a chain in layouts is printed as
 WHOLE = "# tokens stay whole: torchtitan 0.2 splits them; 0.3 has parallelism.enable_sequence_parallel"
-"""What its TOML cannot say: the parser of 0.2.2 refuses the key."""
+"""A setting that its TOML cannot have: the parser of 0.2.2 refuses the key."""
 
 
 def emit_chain(target: str, trace: Trace, machine: Machine, note: str) -> str:

@@ -209,12 +209,12 @@ def fetches(ops: OpList, plan: OpRows) -> Fetches:
     kind, _, offsets, after, _ = plan.rows
     reader = np.arange(count).repeat(offsets[plan.gemm_row + 1] - offsets[plan.gemm_row])
     waited = after[rows_of_groups(offsets, plan.gemm_row)]
-    brought = kind[waited] == GET
+    is_get = kind[waited] == GET
     # From a row of the table to the number of the get that stands there.
     place = np.empty(len(kind), dtype=np.int64)
     place[plan.get_row] = np.arange(gets)
-    get = place[waited[brought]]
-    read = reader[brought] + count * of_b[get]
+    get = place[waited[is_get]]
+    read = reader[is_get] + count * of_b[get]
     ascending = read.argsort()
     return Fetches(
         count,
