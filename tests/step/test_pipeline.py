@@ -37,6 +37,13 @@ def test_a_zero_bubble_schedule_waits_as_little_as_its_paper_says():
     assert max(line.peak) == 4.0
 
 
+def test_a_chunk_without_weights_has_no_pass_for_them():
+    """The embedding alone on the first stage, whose second chunk has a layer."""
+    chunks = [Chunk(1.0, 1.0), *[Chunk(1.0, 1.0, 1.0)] * 3]
+    kinds = [one.kind for one, *_ in timeline(chunks, 2, 4, "zero-bubble").passes[0]]
+    assert [kinds.count(x) for x in (FORWARD, BACKWARD, WEIGHT)] == [8, 8, 4]
+
+
 def test_unequal_stages_run_at_the_pace_of_the_slowest():
     """Its 8 passes of 6 s follow each other; before them 1 s forward, after them 2 s backward."""
     line = timeline([Chunk(1.0, 2.0), Chunk(2.0, 4.0)], 2, 8, "1f1b")

@@ -6,7 +6,7 @@ from functools import cached_property
 
 from umm.errors import ProblemError, did_you_mean
 from umm.numbers import whole_in
-from umm.step.pipeline import SCHEDULES, chunks_per_stage
+from umm.step.pipeline import FIXED_CHUNKS, SCHEDULES, chunks_per_stage
 
 PRECISIONS = ("bf16", "fp8", "fp8-block", "mxfp8", "nvfp4")
 OPTIMIZERS = ("adam", "muon", "sgd")
@@ -99,6 +99,7 @@ class Parallel:
             )
         if self.vp > 1 and self.pp == 1:
             raise ProblemError(f"--vp {self.vp} splits pipeline stages; give --pp of at least 2")
+        check_chunks(self.schedule, self.vp)
         if self.schedule == "interleaved" and self.pp > 1 and self.micro_batches % self.pp:
             raise ProblemError(
                 f"interleaved stages take micro-batches by {self.pp}, the pipeline's stages; "
@@ -184,6 +185,16 @@ class Parallel:
         count = self.micro_batches
         return (
             f"{' '.join(named) or 'one rank'}, {count} micro-batch{'es' * (count > 1)} of {self.micro_batch}"
+        )
+
+
+def check_chunks(schedule: str, virtual: int) -> None:
+    """Refuse chunks of a stage that a schedule does not have; ProblemError says how many it has."""
+    if virtual > 1 and schedule in FIXED_CHUNKS:
+        count = FIXED_CHUNKS[schedule]
+        raise ProblemError(
+            f"--schedule {schedule} has {count} chunk{'s' * (count > 1)} of layers a stage, not {virtual}; "
+            "leave out --vp, or take interleaved"
         )
 
 

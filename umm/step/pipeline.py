@@ -21,6 +21,7 @@ from typing import NamedTuple
 FORWARD, BACKWARD, WEIGHT = 0, 1, 2
 SCHEDULES = ("1f1b", "interleaved", "zero-bubble", "dualpipe-v")
 ZERO_BUBBLE = ("zero-bubble", "dualpipe-v")  # schedules in which weights' gradients are passes of their own
+FIXED_CHUNKS = {"1f1b": 1, "dualpipe-v": 2}  # chunks a stage of schedules that leave no choice
 
 
 class Pass(NamedTuple):
@@ -71,7 +72,7 @@ class Timeline(NamedTuple):
 
 def chunks_per_stage(schedule: str, virtual: int = 1) -> int:
     """Return how many chunks each stage has; ``virtual`` unless the schedule fixes it."""
-    return 2 if schedule == "dualpipe-v" else virtual
+    return FIXED_CHUNKS.get(schedule, virtual)
 
 
 def stage_of(chunk: int, stages: int, schedule: str) -> int:
@@ -166,7 +167,7 @@ def greedy(chunks: Sequence[Chunk], stages: int, micro_batches: int, schedule: s
     ends: dict[Pass, float] = {}
     passes: list[list[tuple[Pass, float, float]]] = [[] for _ in range(stages)]
     next_of = {(kind, c): 0 for kind in (FORWARD, BACKWARD, WEIGHT) for c in range(count)}
-    left = [micro_batches * len(x) * (3 if any(chunks[c].weight for c in x) else 2) for x in places]
+    left = [micro_batches * sum(3 if chunks[c].weight else 2 for c in x) for x in places]
     events = [(0.0, s) for s in range(stages)]
     heapq.heapify(events)
     while any(left):

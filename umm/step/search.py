@@ -9,7 +9,7 @@ from umm.errors import InfeasibleError, ProblemError
 from umm.machines import Machine
 from umm.plans.collectives.library import domains
 from umm.program.models.layers import Attention, LatentAttention, Mamba, Model
-from umm.step.parallel import Parallel, divisors
+from umm.step.parallel import Parallel, check_chunks, divisors
 from umm.step.rates import Rates
 from umm.step.stacks import Stack
 from umm.step.step import (
@@ -66,7 +66,10 @@ def configurations(model: Model, given: Mapping[str, Any], node: int, stack: Sta
         given: Fields of :class:`Parallel` that are fixed, ``ranks``, ``batch`` and ``length`` among them.
         node: Devices of a node, beyond which tensor parallel ranks do not reach.
         stack: Decides what is computed again, and whether data parallel ranks split weights.
+
+    ProblemError for chunks that the given schedule does not have.
     """
+    check_chunks(given.get("schedule", ""), given.get("vp", 1))
     ranks, batch, long = given["ranks"], given["batch"], given["length"] >= LONG
     shards = not stack.splits_weights or given.get("precision", "bf16") in stack.splits_weights
     heads = {x.mixer.heads for x in model.layers if isinstance(x.mixer, Attention | LatentAttention)}

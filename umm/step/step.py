@@ -465,9 +465,11 @@ def least_seconds(asked: Question) -> float:
 def least_memory(asked: Question) -> float:
     """Return a lower bound of the bytes of the rank that needs most: 1F1B keeps least on the first stage."""
     p = asked.parallel
+    # Where passes run as they get ready, all chunks of one micro-batch are kept, or more.
+    greedy = p.schedule in ZERO_BUBBLE
     kept = [
-        min(p.pp - number, p.micro_batches) * sum(x.kept for x in asked.chunks[number :: p.pp]) / max(1, p.vp)
-        for number in range(p.pp)
+        x.kept * (1.0 if greedy else min(p.pp - number, p.micro_batches) / p.vp)
+        for number, x in enumerate(asked.stages)
     ]
     return max(
         sum(_bytes(asked, stage, peak).values()) for stage, peak in zip(asked.stages, kept, strict=True)
