@@ -20,12 +20,28 @@ PLAIN = {(2048, 5120, 22), (8192, 5120, 22), (1024, 2688, 22), (4096, 2688, 22),
 GATED_ALONE = ("vllm 0.14.0", "sglang 0.5.10", "trtllm 1.0.0")
 """Versions whose measured kernels gate every expert."""
 
+AT_ONCE = ("vllm 0.14.0",)
+"""Versions measured with loads of which rounding's rest went to the emptiest experts, whatever their rank."""
+
+TUNED = {
+    ("a100_sxm", "vllm 0.14.0"): {
+        "1x1792", "1x3584", "1x7168", "1x14336", "8x1792", "8x2048", "8x3584", "8x4096", "8x7168", "16x1344",
+        "16x1792", "16x2688", "16x3584", "16x7168", "16x14336", "64x640", "64x1280", "128x192", "512x64",
+        "512x128",
+    }
+}  # fmt: skip
+"""Experts and inner columns that Triton's tiles are tuned for: files of vLLM's fused_moe/configs."""
+
 ANY, LARGE, MARLIN = (8, 16, 32, 64, 128), (8, 16, 32, 64, 128, 256), (8, 16, 32, 48, 64)
 """Rows of tiles: of most kernels, of TensorRT-LLM's on Blackwell, and of Marlin's."""
 TRITON = "triton|vllm_fused_moe"
 """Names of Triton's kernels; a program of these takes the columns of some rows after each other."""
 ARRIVED = {"arrived": True, "computed": True}
 """Of SGLang's rows, whose first expert gets what is of other ranks'."""
+BY_MEAN = (1.0, 1.11, 2.0)
+"""TensorRT-LLM's generated kernels have 1: ``computeSelectedTileN`` rounds to the next power of two."""
+IN_STEP = "mxfp4:float8"
+"""Type of kernels whose rows of 8 bits the first tiles read in step."""
 
 
 def rows_of(table: pd.DataFrame) -> pd.DataFrame:
@@ -38,6 +54,12 @@ def rows_of(table: pd.DataFrame) -> pd.DataFrame:
     rows["seconds"] = table.latency.to_numpy() * 1e-3
     rows["skew"] = [float(x.rpartition("_")[2]) if "_" in x else 0.0 for x in table.distribution]
     rows["spread"] = rows.ep > 1
+    rows["by_rank"] = ~table.library.isin(AT_ONCE).to_numpy()
+    rows["shape"] = [
+        f"{e}x{n}" for e, n in zip(rows.experts // rows.ep, -(-rows.inter // rows.tp), strict=True)
+    ]
+    tuned = [TUNED.get(x, ()) for x in zip(table.system, table.library, strict=True)]
+    rows["tuned"] = [x in some for x, some in zip(rows["shape"], tuned, strict=True)]
     models = zip(rows.hidden, rows.inter, rows.top_k, strict=True)
     ungated = ~table.library.isin(GATED_ALONE).to_numpy()
     rows["gated"] = ~(ungated & np.array([x in PLAIN for x in models]))
@@ -47,7 +69,7 @@ def rows_of(table: pd.DataFrame) -> pd.DataFrame:
 
 def loads(rows: pd.DataFrame) -> Load:
     """Return the loads of rows, as arrays."""
-    shapes = rows[["tokens", "experts", "top_k", "ep", "skew"]].itertuples(index=False, name=None)
+    shapes = rows[["tokens", "experts", "top_k", "ep", "skew", "by_rank"]].itertuples(index=False, name=None)
     some = [load_of(rows_of_experts(*x), x[0], x[2]) for x in shapes]
     tiles = {size: np.array([x.tiles[size] for x in some]) for size in ROWS}
     return Load(tiles, *(np.array([x[i] for x in some]) for i in range(1, len(Load._fields))))
@@ -58,6 +80,9 @@ def tables(rows: pd.DataFrame, chip: Chip) -> Iterator[tuple[Numbers, Fit]]:
     for dtype, some in rows.groupby("dtype", sort=False):
         about = {"dtype": dtype}
         fit = partial(_fit, chip=chip, dtype=dtype)
+        tuned, some = some[some.tuned].reset_index(drop=True), some[~some.tuned]
+        if len(tuned):
+            yield about | {"shapes": sorted(tuned["shape"].unique())}, fit(tuned, None)
         best = parted(fit, some.reset_index(drop=True), ["spread"])
         usual = some.groupby("model").kernel.agg(lambda x: x.mode()[0])
         kernel = some.model.map(usual)
@@ -96,7 +121,7 @@ def _fit(rows: pd.DataFrame, form: Numbers | None, chip: Chip, dtype: str) -> Fi
     }  # fmt: skip
     plain: Numbers = {"units": chip.units, "l2": int(chip.l2 / 2), "dtype": dtype}
     forms = [plain | {"tiles": list(x)} for x in (ANY, ANY[3:], (16, 64))]
-    forms += [plain | {"tiles": list(x), "by_mean": y} for x in (ANY, LARGE, MARLIN) for y in (1.11, 2.0)]
+    forms += [plain | {"tiles": list(x), "by_mean": y} for x in (ANY, LARGE, MARLIN) for y in BY_MEAN]
     plainly = list(forms)
     if rows.kernel.str.contains(TRITON).any():
         plainly.append(plain | {"tiles": [16, 64], "by_tokens": True})
@@ -105,6 +130,8 @@ def _fit(rows: pd.DataFrame, form: Numbers | None, chip: Chip, dtype: str) -> Fi
         forms += [x | {"reread": True} for x in forms if "by_mean" in x]
     if np.any(np.ceil(rows.inter / rows.tp) % ALIGNED):
         begin |= {"unaligned": 0.7}
+    if dtype == IN_STEP:
+        begin |= {"first": 2 * chip.memory}
     if rows.spread.any():
         forms += [x | {"everywhere": True} for x in forms]
         forms += [x | y for x in plainly for y in ({"arrived": True}, ARRIVED)]

@@ -14,7 +14,7 @@ from umm.arrays import Bools, Floats
 
 SHARES = ("tail",)
 LEAST = {"chunk": 1.0, "keys": 1.0}
-CAPS = {"value": 1.0, "norm": 60.0, "cached": 1e15, "again": 1e15, "feed": 1e15, "link": 1.0,
+CAPS = {"value": 1.0, "norm": 60.0, "cached": 1e15, "again": 1e15, "feed": 1e15, "first": 1e15, "link": 1.0,
         "skipped": 1.0, "unaligned": 1.0}  # fmt: skip
 OF_MEMORY = ("memory", "passes", "write")
 """Rates that are not above the memory's by the data sheet."""

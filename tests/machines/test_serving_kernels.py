@@ -20,7 +20,7 @@ from umm.errors import MachineError
 from umm.interval import Interval
 from umm.machines.decode import Decode, few_parts, tokens
 from umm.machines.exchange import Exchange
-from umm.machines.experts import FORMATS, Experts, load_of, rows_of_experts
+from umm.machines.experts import FORMATS, Experts, experts_of, load_of, rows_of_experts
 from umm.machines.prefill import Prefill, causal, prefill_of
 from umm.machines.settings import with_settings
 from umm.program.functions.attention import Heads
@@ -108,6 +108,11 @@ def test_the_busiest_rank_has_its_share_of_rows_at_least_and_no_expert_more_than
 def test_few_drawn_rows_go_to_one_rank_after_another():
     """A token's 8 rows on 16 ranks of 24 experts: 1 on the busiest, where chance would give it 2 or 3."""
     assert rows_of_experts(1, 384, 8, 16, 1.2).sum(axis=1).tolist() == [1.0] * 5
+
+
+def test_few_drawn_rows_are_of_one_rank_where_the_emptiest_experts_of_all_get_them():
+    """A token's 8 rows on 16 ranks of 24 experts: all on the busiest."""
+    assert rows_of_experts(1, 384, 8, 16, 1.2, by_rank=False).sum(axis=1).tolist() == [8.0] * 5
 
 
 def test_tokens_that_take_turns_hit_as_many_experts_as_there_are_turns():
@@ -206,6 +211,21 @@ def test_tiles_grow_where_there_are_more_tokens_than_experts_of_the_rank():
     kernels = memory_bound(memory="1 PB/s", tiles=[16, 64], by_tokens=True)
     few, more = (float(kernels.multiply(load_of([1] * 4, x, 1), 128, 64, 1e6)) for x in (4, 5))
     assert more == pytest.approx(4 * few, rel=1e-6)
+
+
+def test_the_first_tile_of_each_unit_reads_its_rows_before_it_multiplies():
+    """3 tiles of 8 rows on 2 units: two read 8 x 64 bytes each at 1 MB/s, the third beside products."""
+    load, numbers = load_of([24], 24, 1), {"memory": "1 PB/s", "units": 2}
+    plain, first = (
+        float(memory_bound(**numbers, **x).multiply(load, 128, 64, 1e9)) for x in ({}, {"first": "1 MB/s"})
+    )
+    assert first == pytest.approx(plain + 2 * 8 * 64 / 1e6, rel=1e-6)
+
+
+def test_kernels_with_tuned_tiles_are_those_of_their_experts_and_columns_of_a_rank():
+    plain, tuned = memory_bound(), memory_bound(shapes=["8x4096"])
+    chosen = [experts_of([tuned, plain], "float8", 6144, 16384, False, x) for x in ("8x4096", "8x2048", "")]
+    assert chosen == [tuned, plain, plain]
 
 
 def prompts_kernel(**numbers):

@@ -80,15 +80,19 @@ def load_of(rows: npt.ArrayLike, tokens: float, top_k: int) -> Load:
 
 
 @lru_cache(maxsize=2**14)
-def rows_of_experts(tokens: int, experts: int, top_k: int, groups: int = 1, skew: float = 0.0) -> Floats:
+def rows_of_experts(
+    tokens: int, experts: int, top_k: int, groups: int = 1, skew: float = 0.0, by_rank: bool = True
+) -> Floats:
     """Return the rows of each expert of the rank that has most, in several draws if they are drawn.
 
     Args:
         top_k: Experts of each token.
         groups: Ranks that the experts are spread over.
         skew: Exponent of a power law of the experts' shares; 0 for tokens that take turns.
+        by_rank: Whether rows that rounding leaves over go to one rank after another, not to the emptiest
+            experts of all. Without it a token has most of its experts on one rank.
 
-    Source: ai-dynamo/aiconfigurator, collector/helper.py, whose loads measured tables have.
+    Source: ai-dynamo/aiconfigurator, collector/helper.py, whose loads measured tables have (new: by rank).
 
     >>> rows_of_experts(4, 8, 2, 2).tolist(), int(rows_of_experts(64, 8, 2, 2, 1.2).sum(axis=1).min()) > 64
     ([[1.0, 1.0, 1.0, 1.0]], True)
@@ -101,33 +105,41 @@ def rows_of_experts(tokens: int, experts: int, top_k: int, groups: int = 1, skew
         return np.bincount(picked.reshape(-1), minlength=experts)[None, : experts // groups].astype(
             np.float64
         )
-    return np.array([_drawn(tokens, experts, top_k, groups, skew, seed) for seed in range(DRAWS)])
+    return np.array([_drawn(tokens, experts, top_k, groups, skew, by_rank, seed) for seed in range(DRAWS)])
 
 
-def _drawn(tokens: int, experts: int, top_k: int, groups: int, skew: float, seed: int) -> Floats:
+def _drawn(
+    tokens: int, experts: int, top_k: int, groups: int, skew: float, by_rank: bool, seed: int
+) -> Floats:
     least, most = (1.0, max(tokens * 0.8, 1.001)) if tokens * top_k > experts else (0.01, 2.0)
     low, high = least ** (1 - skew), most ** (1 - skew)
     shares = ((high - low) * np.random.default_rng(seed).random(experts) + low) ** (1 / (1 - skew))
-    rows = np.minimum(np.round(shares / shares.sum() * tokens * top_k), tokens).reshape(groups, -1)
-    # What rounding left over goes to the emptiest experts, one rank after another, or comes from the fullest.
+    rows = np.minimum(np.round(shares / shares.sum() * tokens * top_k), tokens)
+    # What rounding left over goes to the emptiest experts, or comes from the fullest, of one rank after
+    # another or of all.
+    parts = groups if by_rank else 1
     left = round(tokens * top_k - rows.sum())
-    each = abs(left) // groups + (np.arange(groups) < abs(left) % groups)
+    each = abs(left) // parts + (np.arange(parts) < abs(left) % parts)
     sign = 1 if left > 0 else -1
-    rows = np.clip([sign * _filled(sign * x, n) for x, n in zip(rows, each, strict=True)], 0, tokens)
+    filled = [sign * _filled(sign * x, n) for x, n in zip(rows.reshape(parts, -1), each, strict=True)]
+    rows = np.clip(filled, 0, tokens).reshape(groups, -1)
     return np.asarray(rows[rows.sum(axis=1).argmax()])
 
 
 def _filled(rows: Floats, count: int) -> Floats:
-    """Return rows, increasing, after a count of ones has gone to the smallest, one by one.
+    """Return rows after a count of ones has gone to the smallest, one by one.
 
     >>> _filled(np.array([5.0, 0.0, 2.0]), 4).tolist()
-    [3.0, 3.0, 5.0]
+    [5.0, 3.0, 3.0]
     """
-    rows = np.sort(rows)
+    order = np.argsort(rows, kind="stable")
+    rows = rows[order]
     raised = np.searchsorted(np.arange(1, rows.size + 1) * rows - rows.cumsum(), count, side="right")
     level, over = divmod(rows[:raised].sum() + count, raised)
     rows[:raised] = level + (np.arange(raised) < over)
-    return rows
+    result = np.empty_like(rows)
+    result[order] = rows
+    return result
 
 
 class Experts(Sourced):
@@ -136,6 +148,8 @@ class Experts(Sourced):
     dtype: Weights  # of weights and rows
     # Hidden and inner columns of models that the engine has these kernels for; all others if empty.
     models: list[str] = Field(default_factory=list)
+    # Experts and inner columns of a rank, such as 8x4096, that the tiles were tuned for; all others if empty.
+    shapes: list[str] = Field(default_factory=list)
     # Whether they are those of experts spread over ranks (true), of one group (false), or both.
     spread: bool | None = None
     everywhere: bool = False  # whether rows of other ranks' experts pass too, as zeros
@@ -157,6 +171,9 @@ class Experts(Sourced):
     units: Count  # tiles at once: the device's multiprocessors
     value: ShareOfPeak  # share of the peak inside a tile
     feed: BytesPerSecond  # Bytes/s at which a unit reads rows and weights
+    # Bytes/s at which all units together read the rows of their first tiles, before they multiply: they start
+    # in step. Later tiles read theirs beside products.
+    first: BytesPerSecond = 1e15
     ramp: Time  # seconds that beginning and ending a tile takes
     tail: Part  # 1 where units without a tile wait for the last wave, 0 where work divides evenly
     norm: Norm  # how arithmetic and traffic overlap
@@ -201,7 +218,8 @@ class Experts(Sourced):
         each = each / np.where(k % ALIGNED, self.unaligned, 1.0)
         others = np.ceil(self._others(load) / size) if self.computed else 0.0
         count = (load.tiles[size] + others) * np.ceil(n / COLUMNS)
-        return np.asarray(whole_waves(count, self.units, self.tail) * (k * each + self.ramp))
+        first = np.minimum(count, self.units) * size * k * form.row / self.first
+        return np.asarray(whole_waves(count, self.units, self.tail) * (k * each + self.ramp) + first)
 
     def _tokens(self, load: Load) -> Floats:
         return load.arrived if self.arrived else load.tokens
@@ -236,9 +254,15 @@ class Experts(Sourced):
 
 
 def experts_of(
-    tables: Sequence[Experts], dtype: str, hidden: int, inner: int, spread: bool
+    tables: Sequence[Experts], dtype: str, hidden: int, inner: int, spread: bool, shape: str = ""
 ) -> Experts | None:
-    """Return the kernels that an engine has for a model in a type; None if it has none."""
+    """Return the kernels that an engine has for a model in a type; None if it has none.
+
+    Args:
+        shape: Experts and inner columns of a rank, such as 8x4096.
+    """
     fit = [x for x in tables if x.dtype == dtype and x.spread in (None, spread)]
+    tuned = [x for x in fit if shape in x.shapes]
+    fit = tuned or [x for x in fit if not x.shapes]
     model = f"{hidden}x{inner}"
     return next((x for x in fit if model in x.models), next((x for x in fit if not x.models), None))
