@@ -46,6 +46,7 @@ class Part:
     returned: float = 0.0  # the same backward
     kept: float = 0.0  # bytes that backward needs of it; none if it is computed again
     inputs: float = 0.0  # bytes that backward needs of it even then: what it is computed from
+    gradient: float = 0.0  # bytes of its result's gradient and of that one's casts, while backward runs
     recast: float = 0.0  # seconds to cast its result again, where it is computed again by itself
     issued: int = 0  # kernels that the host issues forward
     # Whether the host issues them forward only when it knows their sizes from the device.
@@ -148,6 +149,7 @@ class Shape:
             ),
             kept=0.0 if entry else nbytes,
             inputs=nbytes if entry else 0.0,
+            gradient=m * n * (BF16 + 2 * (0.0 if dtype else STORED[rates.precision])),
             issued=2 if cast else 1,
             modules=(module,) if module else (),
         )
@@ -202,6 +204,10 @@ class Shape:
             fused: Whether it is part of the next multiply's module, which Megatron-LM does not repeat.
         """
         stored = (STORED[self.rates.precision] or BF16) / BF16
+        if fused and self.parallel.tp > 1 and self.rates.precision == "nvfp4":
+            # Its rows are gathered again for backward, so they are kept beside the columns; other types keep
+            # one of the two. Source: Transformer Engine, module/layernorm_linear.py (ln_out_needs_gather).
+            stored *= 2
         part = self.map(
             NORM, self.own_rows, 5.0 * self.hidden, 6.0 * self.hidden, self.hidden * stored,
             module="" if fused else "layernorm", inputs=self.hidden,

@@ -49,10 +49,16 @@ class Stack:
     offloads: bool = False  # whether a search may let activations of some layers wait in the host's memory
     # Precisions whose weights are kept and gathered in their few bits alone.
     stored_weights: tuple[str, ...] = ()
+    # Whether kernels add weights' gradients to their sums and hand autograd a placeholder of each shape.
+    placeholders: bool = False
     graph_share: float = 0.0
     gap_s: float = 0.0
     spread: float = 0.18
     source: str = ""  # where the numbers are from
+
+    def overlaps_tensor(self, precision: str) -> bool:
+        """Whether tensor parallel collectives run beside multiplies of a precision."""
+        return self.tensor_overlap > 0 and (not self.tensor_overlaps or precision in self.tensor_overlaps)
 
     def keeps_stored(self, precision: str) -> bool:
         """Whether weights are kept and gathered in few bits alone, without a copy in bfloat16."""

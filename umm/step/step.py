@@ -11,7 +11,7 @@ from umm.machines import Machine
 from umm.profiles.kernel import MAP, Kernel
 from umm.program.models.layers import Attention, LatentAttention, Layer, Model
 from umm.program.models.split import check_split
-from umm.step.layers import CORE, DATA, EXCHANGE, FORWARD, UPDATE, Part, Shape, layer_parts
+from umm.step.layers import CORE, DATA, EXCHANGE, FORWARD, UPDATE, WEIGHT, Part, Shape, layer_parts
 from umm.step.parallel import Parallel
 from umm.step.pipeline import ZERO_BUBBLE, Chunk, Timeline, stage_of, timeline
 from umm.step.rates import BF16, DTYPES, FP32, STORED, Rates
@@ -25,6 +25,12 @@ STATES = {"adam": 3, "muon": 2, "sgd": 1}
 """Numbers of 4 bytes that an optimizer keeps for each weight, the weight itself in float32 among them."""
 GATHERED = 2
 """Layers whose weights are gathered at a time where they are split: the one that runs and the next."""
+GATHER_BUFFERS, SUM_BUFFERS = 6, 4
+"""Buffers of a micro-batch's hidden states for tensor parallel collectives that run beside multiplies.
+
+Operands are gathered in the type of the multiplies, sums are in bfloat16. Source: Transformer Engine,
+pytorch/module/base.py (initialize_ub).
+"""
 LEAST_POWER = 0.25
 """Lowest power limit of a device, of its own: nvidia-smi takes 100 of 400 W (A100), 200 of 700 W (H100)."""
 SLOWED = 0.3
@@ -49,11 +55,17 @@ class Cost(NamedTuple):
     loss: float = 0.0  # seconds of all these that belong to the loss
     offloaded: float = 0.0  # bytes kept in the host's memory from forward to backward
     waits: float = 0.0  # seconds forward in which the device has nothing to do but wait for its host
+    # Bytes that its backward pass needs beside those kept, a layer at a time: several need the most of them.
+    working: float = 0.0
+    placeholders: float = 0.0  # bytes of weights' gradients that autograd is handed beside their sums
 
     def __add__(self, other: object) -> "Cost":
         """Return the sum, field by field."""
         assert isinstance(other, Cost)
-        return Cost(*(x + y for x, y in zip(self, other, strict=True)))
+        total = Cost(*(x + y for x, y in zip(self, other, strict=True)))
+        return total._replace(
+            working=max(self.working, other.working), placeholders=max(self.placeholders, other.placeholders)
+        )
 
     @property
     def seconds(self) -> float:
@@ -162,7 +174,10 @@ class Question:
         """Return the end of a depth of multi-token prediction; the embedding and the head are the model's."""
         if not layer.expansions:
             return Cost()
-        return self.ends[1]._replace(dense=2.0 * self.model.hidden**2) + _cost(self.prediction_parts, 12, 0.0)
+        # Its logits wait for the backward pass beside those of the model.
+        last, dense = self.ends[1], 2.0 * self.model.hidden**2
+        last = last._replace(dense=dense, kept=last.kept + last.working, working=0.0)
+        return last + _cost(self.prediction_parts, 12, 0.0)
 
     def parts(self, layer: Layer, full: bool, plain: bool) -> tuple[list[Part], list[Part]]:
         """Return the parts of a layer, and those that backward computes again.
@@ -198,6 +213,9 @@ class Question:
             dense=dense,
             experts=experts,
             waits=self._waits(parts),
+            # What is computed again of a layer stays while that layer's backward pass runs.
+            working=max(p.gradient for p in parts) + sum(p.kept + (p.inputs if full else 0.0) for p in again),
+            placeholders=self._placeholders(parts),
         )
         cost = self._with_gathers(cost)
         if offloads:
@@ -208,6 +226,13 @@ class Question:
                 returned=cost.returned + max(0.0, copied - cost.backward),
             )  # fmt: skip
         return cost
+
+    def _placeholders(self, parts: Sequence[Part]) -> float:
+        """Return the bytes of a gradient of each shape of a layer's weights, where autograd is handed one."""
+        if not self.stack.placeholders or self.parallel.shards > 1:
+            return 0.0
+        shapes = {x.shape[-3:-1] for p in parts for x in p.kernels if x.name == WEIGHT and x.seconds}
+        return sum(float(k) * n * BF16 for k, n in shapes)
 
     def weights(self, layer: Layer) -> tuple[float, float]:
         """Return a layer's weights of a rank, outside experts and of its experts."""
@@ -271,9 +296,8 @@ class Question:
             return first, []
         head = shape.linear(self.model.hidden, vocab, dtype="bfloat16", kept=shape.own_rows)
         loss = shape.passes(FORWARD, shape.rows * vocab * self.stack.loss_bytes / 2, 3)
-        passes = Part(
-            LOSS, (loss, loss._replace(name=DATA)), kept=shape.rows * vocab * self.stack.logit_bytes
-        )
+        logits = shape.rows * vocab * self.stack.logit_bytes
+        passes = Part(LOSS, (loss, loss._replace(name=DATA)), gradient=logits)
         return first, [head, self.plain.gather(self.model.hidden), passes]
 
     @cached_property
@@ -345,6 +369,7 @@ def _cost(parts: Sequence[Part], issued: float, dense: float) -> Cost:
     return Cost(
         sum(x.forward for x in parts), sum(x.data for x in parts), sum(x.weight for x in parts),
         sum(x.sent for x in parts), sum(x.returned for x in parts), sum(x.kept for x in parts), issued, dense,
+        working=max(x.gradient for x in parts),
     )  # fmt: skip
 
 
@@ -552,15 +577,20 @@ def _bytes(asked: Question, stage: Cost, activations: float) -> dict[str, float]
     gathered = GATHERED * (stage.dense + stage.experts) * p.pp / len(asked.model.layers) if split else 0.0
     states = stage.dense / (dense_copies if p.zero else 1) + stage.experts / (expert_copies if p.zero else 1)
     gradients = states if p.zero == 2 else local
-    # What is on its way to the host or back stays: of the layer that runs and of the next.
-    copying = GATHERED * max(x.offloaded for x in asked.layer_costs) if p.offloaded_layers else 0.0
+    # Copies to the host are spread over all layers, so when the forward pass ends the last one is on its way.
+    # Source: Transformer Engine, pytorch/cpu_offload.py (layer_window_map).
+    copying = max(x.offloaded for x in asked.layer_costs) if p.offloaded_layers else 0.0
+    overlapped = 0.0
+    if p.tp > 1 and asked.stack.overlaps_tensor(p.precision):
+        overlapped = p.tokens * asked.model.hidden * (GATHER_BUFFERS * (stored or BF16) + SUM_BUFFERS * BF16)
     # Multiplies in few bits read copies of the weights by rows and by columns, with bfloat16 ones or alone.
     weight = 2 * stored + (0 if asked.stack.keeps_stored(p.precision) else BF16)
     return {
         "weights": (local + gathered) * weight,
         "gradients": gradients * asked.stack.gradient_bytes,
         "optimizer": 0.0 if p.offload == "optimizer" else states * STATES[p.optimizer] * FP32,
-        "activations": activations * (1.0 + asked.stack.graph_share) + copying,
+        "activations": activations * (1.0 + asked.stack.graph_share),
+        "buffers": stage.working + stage.placeholders + copying + overlapped,
     }
 
 
