@@ -304,6 +304,20 @@ def test_a_backward_pass_needs_the_widest_gradient_and_one_of_each_shape_of_weig
     assert plain == pytest.approx(2.0 * rows * wide)
 
 
+def test_tokens_in_the_second_dimension_are_copied_beside_each_collective():
+    """torchtitan reads and writes all tokens once more for a gather, twice backward; one rank moves none."""
+    stack = find_stack("torchtitan")
+    alone, plain, copied = (
+        Shape(4096, Parallel(ranks=8, batch=8, length=4096, tp=tp), Rates(NODE, prices, NODE.load, "bf16"))
+        for tp, prices in ((1, stack), (8, replace(stack, reorders=False)), (8, stack))
+    )
+    assert alone.gather(4096).forward == plain.gather(4096).forward == 0.0
+    once = copied.rates.passes(2.0 * 4096 * 4096 * 2)
+    assert copied.gather(4096).forward == pytest.approx(once)
+    assert copied.gather(4096).data == pytest.approx(2 * once)
+    assert copied.gather(4096).sent == plain.gather(4096).sent > 0.0
+
+
 def test_a_search_leaves_room_for_what_programs_take_besides():
     """14 GiB of nvidia-smi's figure on H100, or 3 % where a file does not say it."""
     assert usable_memory(NODE) == (81559 - 14 * 1024) * 2**20

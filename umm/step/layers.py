@@ -240,9 +240,14 @@ class Shape:
         stack = self.rates.stack
         hidden = not stack.tensor_overlaps or self.rates.precision in stack.tensor_overlaps
         visible = 1.0 - stack.tensor_overlap * hidden
+        returned = [x._replace(name=DATA) for x in backward]
+        # PyTorch gathers and scatters along the first dimension and copies chunks for the second. Source:
+        # torch/distributed/_functional_collectives.py (all_gather_tensor, reduce_scatter_tensor).
+        moved = [x for x in (*forward, *returned) if stack.reorders and x.seconds]
+        copies = [self.passes(x.name, 2.0 * x.nbytes) for x in moved]
         return Part(
             EXCHANGE,
-            (*forward, *(x._replace(name=DATA) for x in backward)),
+            (*forward, *returned, *copies),
             sent=visible * sum(x.seconds for x in forward),
             returned=visible * sum(x.seconds for x in backward),
             issued=int(self.parallel.tp > 1),

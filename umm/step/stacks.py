@@ -20,6 +20,8 @@ class Stack:
     casts: float = 1.0  # bytes of its casts to few bits, over one read and two writes
     launch_s: float = 0.0  # seconds of the host to issue one kernel; a step is no faster than its host
     tensor_overlap: float = 0.0  # share of tensor parallel collectives that runs beside multiplies
+    # Whether gathers and sums of tokens copy them into order, for the tokens are the second dimension.
+    reorders: bool = False
     tensor_overlaps: tuple[str, ...] = ()  # precisions in which that is so; all if none is named
     expert_overlap: float = 0.0  # share of the experts' exchange that runs beside computation
     gradient_bytes: int = 4  # bytes of an element of the sums of gradients
