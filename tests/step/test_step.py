@@ -312,9 +312,9 @@ def test_tokens_in_the_second_dimension_are_copied_beside_each_collective():
         for tp, prices in ((1, stack), (8, replace(stack, reorders=False)), (8, stack))
     )
     assert alone.gather(4096).forward == plain.gather(4096).forward == 0.0
-    once = copied.rates.passes(2.0 * 4096 * 4096 * 2)
-    assert copied.gather(4096).forward == pytest.approx(once)
-    assert copied.gather(4096).data == pytest.approx(2 * once)
+    seconds = copied.rates.passes(2.0 * 4096 * 4096 * 2)
+    assert copied.gather(4096).forward == pytest.approx(seconds)
+    assert copied.gather(4096).data == pytest.approx(2 * seconds)
     assert copied.gather(4096).sent == plain.gather(4096).sent > 0.0
 
 
