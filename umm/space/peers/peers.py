@@ -35,6 +35,7 @@ def peers(
     ranks: int | None = None,
     memory: Memory = DEVICE,
     crossover: bool = True,
+    rows_only: bool = False,
     at: Callable[[int], Outline] | None = None,
     tokens: int = 0,
     stack: Stack | None = None,
@@ -55,6 +56,8 @@ def peers(
         ranks: Ranks that share the work where the program does not say; the machine's own number if None.
         memory: Budget a rank, as in ``umm.search``. A row above it is in the table but never the one to take.
         crossover: Whether other sizes are simulated for where the verdict changes: other m of a multiply.
+        rows_only: Whether to leave out what follows the rows: their ranges, the best layouts of all, other
+            sizes.
         at: Returns a chain with another number of tokens, for where the verdict changes; None leaves that
             out.
         tokens: Those of the chain, if ``at`` is given.
@@ -87,7 +90,7 @@ def peers(
     else:
         elsewhere = progress or (lambda what, done, total: None) if crossover else None
         field = OfMultiply(program.on(count), machine, memory, report, elsewhere)
-    return _compared(field, machine, report, rows, ended)
+    return _compared(field, machine, report, rows, ended, rows_only)
 
 
 def _compared(
@@ -96,10 +99,10 @@ def _compared(
     report: Report,
     rows: list[Row],
     ended: Callable[[Row], None] | None = None,
+    rows_only: bool = False,
 ) -> Peers:
     """Return a row for each contender, and the verdict on them."""
-    # report: as `peers` takes it. rows: an empty list, which gets each row as it ends. ended: as `peers`
-    # takes it.
+    # report, ended, rows_only: as `peers` takes them. rows: an empty list, which gets each row as it ends.
     limit, in_order = field.limit(field.start), partial(_in_order, fitting_first=field.size != "m")
     result = Peers(field.start, field.ranks, machine, limit, rows, field.refused, False, None, [], field.size)
     result = replace(result, asked=field.asked, stack=field.stack)
@@ -112,6 +115,8 @@ def _compared(
             if ended is not None:
                 ended(rows[-1])
         rows.sort(key=in_order)
+        if rows_only:
+            return replace(result, proven=field.proven)
         # In place: the caller and the report on progress hold the same list.
         rows[:] = ranged(rows, field.start, machine, partial(report, "ranges of the rows"))
         result = replace(result, proven=field.proven)
