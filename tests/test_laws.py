@@ -4,6 +4,7 @@ import random
 
 import laws
 import pytest
+from command import times_only
 
 SEEDS = {
     laws.more_memory_is_never_slower: (13,),
@@ -27,6 +28,7 @@ SEEDS = {
     ("law", "seed"),
     [pytest.param(law, seed, id=f"{law.__name__}-{seed}") for law, seeds in SEEDS.items() for seed in seeds],
 )
+@times_only()
 def test_a_random_question_keeps(law, seed):
     assert law(random.Random(seed)) == ""
 

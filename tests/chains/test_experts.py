@@ -5,7 +5,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from command import record
+from command import record, times_only
 from conformance.executor_suite import MACHINE, laws
 from examples import examples
 from hypothesis import given, settings
@@ -196,6 +196,7 @@ def test_fewer_parts_than_asked_for_are_said():
     }
 
 
+@times_only()
 def test_json_has_the_remarks_of_the_text():
     sizes = ("--tokens", "64", "--hidden", "8", "--ffn", "8", "--experts", "8", "--top-k", "2")
     result = record(

@@ -5,7 +5,8 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
-from command import good, record
+from command import good, record, times_only
+from examples import WHOLE
 from performed import NODES_OF_TWO, assert_right
 
 import umm
@@ -137,7 +138,7 @@ def sharded(name, layers, backward=True, **sizes):
     return added_parts(*traces), sum(umm.run(x).makespan_s for x in taken)
 
 
-@pytest.mark.parametrize("layers", [3, 9, 15])
+@pytest.mark.parametrize("layers", [3, 9, 15] if WHOLE else [3, 7])
 @pytest.mark.parametrize("backward", [False, True])
 @pytest.mark.parametrize("model", ["llama-3-8b", "llama-3-70b"])
 def test_a_sharded_layer_exposes_what_its_collectives_take_beyond_its_multiplies(model, backward, layers):
@@ -188,6 +189,7 @@ def test_at_128k_tokens_ulysses_beats_gathering_and_that_a_ring_and_sequence_par
     assert min(seconds.values()) > 26e-3
 
 
+@times_only()
 def test_the_command_answers_for_80_layers():
     asked = [
         "--chain",
@@ -228,6 +230,7 @@ def test_text_and_json_say_the_same_of_all_layers():
     assert f"({range_in_words(result['makespan_s'], (low, high))})" in text
 
 
+@times_only()
 def test_all_layers_move_what_as_many_schedules_of_one_move():
     """An MLP in `sequence` moves the same in each layer, whether 16 are simulated or all."""
     asked = ("simulate", *DEEP, "--ranks", 4, "--layouts", "sequence", "--layers")
@@ -236,6 +239,7 @@ def test_all_layers_move_what_as_many_schedules_of_one_move():
         assert more[kind] == 4 * few[kind], kind
 
 
+@times_only()
 def test_several_nodes_have_one_table_of_all_layers():
     """Time and memory of each number are those of --layers there; four times the devices, a quarter each."""
     asked = ("simulate", *DEEP, "--layouts", "sequence", "--layers", 24)
@@ -320,6 +324,7 @@ def whole(tensor):
     return np.random.default_rng(2).integers(-3, 4, tensor.shape).astype(np.float32)
 
 
+@times_only()
 def test_as_many_layers_fit_as_it_says():
     """80 layers of llama-3-70b with 12 B of optimizer for each element are too many for 8 H100."""
     asked = ("--chain", "transformer-layer", "--model", "llama-3-70b", "--tokens", "8K", "--dtype", "bf16")
@@ -329,6 +334,7 @@ def test_as_many_layers_fit_as_it_says():
     assert "33 layers fit" in " ".join(good("simulate", *asked, "34", "--backward").split())
 
 
+@times_only()
 def test_what_whole_logits_take_is_named_where_layers_do_not_fit():
     """64K tokens on each GPU: 64K x 128,256 logits and their gradients in bf16 are 31.3 GiB on each."""
     asked = ("--machine", "h100-8", "--ranks", "2", "--chain", "transformer-layer", "--model", "llama-3-8b")
@@ -385,6 +391,7 @@ def test_layers_whose_ranks_drift_apart_take_no_longer_than_one_of_the_middle(ma
 
 
 @pytest.mark.parametrize("recompute", ["none", "all"])
+@times_only()
 def test_a_layer_in_the_middle_gathers_its_weights_twice_and_takes_what_that_takes(recompute):
     """A communication-bound MLP on two nodes: 6.65 ms a layer; one alone gathers its last weight once, 5.74.
 
@@ -411,6 +418,7 @@ def test_a_layer_that_others_follow_gathers_for_its_backward_part_too():
         assert copies == [3, 4]
 
 
+@times_only()
 def test_only_what_is_trained_speaks_of_recompute_and_of_optimizer_states():
     asked = ("--chain", "transformer-layer", "--model", "llama-3-8b", "--dtype", "bf16", "--layers", "32")
     decoded = good("simulate", *asked, "--decode", "--context", "1K")
@@ -422,6 +430,7 @@ def test_only_what_is_trained_speaks_of_recompute_and_of_optimizer_states():
     assert "without an optimizer" not in good("simulate", *trained, "--optimizer", "12")
 
 
+@times_only()
 def test_a_known_vocabulary_adds_an_embedding_and_a_head():
     """llama-3-8b on 8 ranks: two weights of 128,256 x 4096 in bfloat16 are 250 MiB a rank."""
     asked = ("--chain", "transformer-layer", "--tokens", "4K", "--dtype", "bf16", "--layers", "32")
@@ -483,6 +492,7 @@ def test_chunks_gain_in_a_layer_of_8k_tokens_too(backward):
     assert of_70b("chunks", 8192, 1, backward) < 0.96 * of_70b("gathered", 8192, 1, backward)
 
 
+@times_only()
 def test_a_decoded_layer_in_the_middle_takes_as_long_as_one_alone():
     """Its multiplies write their results anew: no pass sets the layer before's results to zero."""
     asked = ("--chain", "transformer-layer", "--model", "llama-3-8b", "--decode", "--context", "1K")

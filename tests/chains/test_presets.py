@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from command import record
+from command import record, times_only
 
 import umm
 from umm.checks import random_inputs
@@ -512,6 +512,7 @@ def test_a_router_keeps_16_bits_and_the_pass_before_it_casts():
     assert fused == {"N2.fp8": ("N2",), "Nq.fp8": ("Nq",)}
 
 
+@times_only()
 def test_decoded_tokens_of_dense_layers_and_ends_are_where_experts_cut_by_tensors_have_them():
     """DeepSeek-R1 in 8 bits, 16 requests, 8 H200, SGLang: 16.6 ms a token. Source: InferenceX."""
     asked = (

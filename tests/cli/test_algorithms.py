@@ -3,11 +3,12 @@
 import json
 
 import pytest
-from command import good, umm
+from command import good, times_only, umm
 
 SIZES = ["-m", 48, "-n", 40, "-k", 32, "--ranks", 4, "--machine", "h100-8"]
 
 
+@times_only()
 def test_another_algorithm_is_simulated_with_its_options():
     result = json.loads(good("simulate", *SIZES, "--algorithm", "summa", "--with", "grid=1x4", "--json"))
     assert result["predicted"]["makespan_s"] > 0

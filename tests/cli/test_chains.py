@@ -5,7 +5,7 @@ import re
 
 import pandas as pd
 import pytest
-from command import good, record, umm
+from command import good, record, times_only, umm
 
 from umm.program import save_chain
 from umm.program.presets import chain
@@ -41,6 +41,7 @@ def test_run_takes_a_chain_from_a_file(tmp_path):
     assert result["problem"]["layouts"]["W1"] == "col"
 
 
+@times_only()
 def test_simulate_tells_the_layouts_and_the_makespan():
     text = good("simulate", *MLP, "--layouts", "sequence")
     assert "H = X·W1; G = gelu(H); Y = G·W2" in text
@@ -195,6 +196,7 @@ def test_what_a_chain_is_not_searched_by_is_refused(flags, message):
 MIXTURE = ["--chain", "moe", "--experts", 4, "--top-k", 1, "--hidden", 64, "--ffn", 64, "--tokens", 512]
 
 
+@times_only()
 def test_a_group_of_experts_per_rank_is_named_and_its_edges_are_shown_in_short():
     """Eight experts on eight ranks: ``ep8`` is ``ep8-tp1``, W1's rows are cut at 64, 128 … 512."""
     asked = ["--machine", "h100-8", *MIXTURE, "--experts", 8]

@@ -3,7 +3,7 @@
 import shlex
 
 import pytest
-from command import good, record
+from command import good, makespan, peers_once, record, times_only
 from command import umm as umm_of
 
 import umm
@@ -23,17 +23,19 @@ def test_what_a_row_says_to_type_simulates_its_time():
     assert len(few) == 6
     for scheme, _ in (x.moved_fastest(layer, machine, 10**12) for x in few):
         seconds = executor("sim").makespan(scheme.schedule(layer, machine))
-        result = record("simulate", *asked, *scheme.typed(schemes))["predicted"]["makespan_s"]
+        result = makespan(*asked, *scheme.typed(schemes))
         assert result == pytest.approx(seconds, rel=1e-12), scheme.name
 
 
+@times_only()
 def test_the_last_line_simulates_the_row_to_take():
     asked = ("--chain", "mlp", "--hidden", 512, "--ffn", 2048, "--tokens", "1K", "--ranks", 2, "--backward")
     asked += ("--set", "fabric.bandwidth=x0.5", "--no-crossover")
-    words = shlex.split(good("peers", *asked).strip().splitlines()[-1])
+    with peers_once():
+        words = shlex.split(good("peers", *asked).strip().splitlines()[-1])
+        first = record("peers", *asked)["rows"][0]
     assert words[:2] == ["umm", "simulate"]
-    simulated = record(*words[1:])["predicted"]["makespan_s"]
-    assert simulated == pytest.approx(record("peers", *asked)["rows"][0]["makespan_s"], rel=0.01)
+    assert makespan(*words[2:]) == pytest.approx(first["makespan_s"], rel=0.01)
 
 
 CYCLIC = ("--machine", "cpu-hdr", "--nodes", 2, "-m", 1000, "-n", 768, "-k", 1024, "--dtype", "f64")
@@ -59,15 +61,18 @@ CYCLIC += tuple(y for x in "abc" for y in (f"--{x}", "cyclic:128x128:2x2"))
         ),
     ],
 )
+@times_only()
 def test_every_row_of_a_multiply_has_a_command_that_takes_its_time(asked):
     """Those with options of their own, after redistribution, and PDGEMM's blocks too."""
     rows = record("peers", *asked, "--no-crossover")["rows"]
     for row in rows:
-        again = record(*shlex.split(row["command"])[1:])["predicted"]
-        assert again["makespan_s"] == pytest.approx(row["makespan_s"], rel=1e-12), row["command"]
+        program, command, *words = shlex.split(row["command"])
+        assert (program, command) == ("umm", "simulate")
+        assert makespan(*words) == pytest.approx(row["makespan_s"], rel=1e-12), row["command"]
     assert {"pgemm", "scalapack"} <= {x["algorithm"] for x in rows} or asked is not CYCLIC
 
 
+@times_only()
 def test_the_answer_says_how_many_sequences_tokens_are():
     """512 tokens as one sequence and as four of 128; a decoded token attends to its own context only."""
     sizes = ["--chain", "attention", "--hidden", 64, "--heads", 4, "--ranks", 2]
@@ -98,11 +103,13 @@ DEEP = (
 )
 
 
+@times_only()
 def test_with_layers_a_row_is_what_simulate_says_of_all_of_them():
     """Time, bytes and memory of 24 layers with Adam's states, for the row to take."""
     asked = (*DEEP, "--optimizer", 12, "--recompute", "all")
-    lines = good("peers", *asked).strip().splitlines()
-    result = record("peers", *asked)
+    with peers_once():
+        lines = good("peers", *asked).strip().splitlines()
+        result = record("peers", *asked)
     best = next(x for x in result["rows"] if x["makespan_s"] == min(y["makespan_s"] for y in result["rows"]))
     simulated = record(*shlex.split(lines[-1])[1:])["predicted"]
     assert simulated["layers"] == 24
@@ -133,14 +140,15 @@ def test_a_model_has_its_layers():
     )
 
 
+@times_only()
 def test_what_cannot_fit_is_not_simulated():
     """`data` has all weights on every rank: 24 layers with Adam's states do not fit 1.5 GiB."""
     asked = (*DEEP, "--optimizer", 12, "--memory", "1.5GiB")
-    result = record("peers", *asked)
+    with peers_once():
+        result, text = record("peers", *asked), " ".join(good("peers", *asked).split())
     assert all(x["fits"] for x in result["rows"])
     assert result["refused"]["data"].startswith("at least 3.")
     assert not {x["algorithm"] for x in result["rows"]} & {*result["refused"]}
-    text = " ".join(good("peers", *asked).split())
     assert "24 layers of mlp" in text
     assert "12 bytes of optimizer state" in text
     assert "Not simulated, since they cannot fit: " in text
@@ -151,6 +159,7 @@ def test_what_cannot_fit_is_not_simulated():
     assert not row["fits"]
 
 
+@times_only()
 def test_a_scheme_that_fits_only_if_it_computes_again_has_the_row_of_that():
     """`sequence` holds 1.3 GiB, of 24 layers with Adam's states, of which it need not keep .3.
 
@@ -163,14 +172,14 @@ def test_a_scheme_that_fits_only_if_it_computes_again_has_the_row_of_that():
     )
     room = (kept["sequence"]["memory_bytes"] + again["sequence"]["memory_bytes"]) // 2
     asked += ("--memory", f"{room}B", "--recompute", "none,all")
-    both = record("peers", *asked)
+    with peers_once():
+        both, text = record("peers", *asked), " ".join(good("peers", *asked).split())
     result = {x["algorithm"]: x for x in both["rows"]}
     same = ("makespan_s", "memory_bytes", "recompute")
     assert [result["sequence"][x] for x in same] == [again["sequence"][x] for x in same]
     assert result["sequence"]["fits"]
     assert "data" in both["refused"]
     assert "--recompute all" in result["sequence"]["command"]
-    text = " ".join(good("peers", *asked).split())
     assert "recompute none or all, the first that fits" in text
     with_all = record("peers", *DEEP, "--recompute", "none,all")["rows"]
     assert {x["recompute"] for x in with_all} == {"none"}  # all fit without

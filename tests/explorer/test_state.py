@@ -7,6 +7,7 @@ from dataclasses import replace
 
 import pytest
 from click.testing import CliRunner
+from command import times_only
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -110,7 +111,8 @@ def state():
 
 
 def makespan(arguments):
-    result = CliRunner().invoke(main, [*arguments, "--json"])
+    with times_only():
+        result = CliRunner().invoke(main, [*arguments, "--json"])
     assert result.exit_code == 0, result.output
     return json.loads(result.stdout)["predicted"]["makespan_s"]
 

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from command import record
+from command import makespan, record
 
 import umm
 from umm.errors import InputError, ProblemError
@@ -54,7 +54,7 @@ def test_a_scheme_has_one_time_whoever_is_asked(nodes, name):
     machine, ranks = umm.machine("dgx-h100x4", nodes=nodes), 8 * nodes
     typed = ["--machine", "dgx-h100x4", "--nodes", nodes, "--chain", "mlp", "--backward", "--dtype", "bf16"]
     typed += [word for key, size in sizes.items() for word in (f"--{key}", size)]
-    simulated = record("simulate", *typed, "--layouts", name)["predicted"]["makespan_s"]
+    simulated = makespan(*typed, "--layouts", name)
     called = umm.run(umm.schedule(outline, machine, layouts=name)).makespan_s
     row = next(x for x in systems(outline, ranks, machine) if x.name in (name, name.rstrip("0123456789")))
     compared = umm.run(row.schedule(outline, machine)).makespan_s
@@ -224,7 +224,7 @@ def test_a_chain_without_such_layouts_is_told_what_it_lacks():
 
 def test_rows_are_what_is_simulated_and_no_row_of_the_space_beats_the_proven_best():
     outline = preset("mlp", True, hidden=256, ffn=512, tokens=128)
-    result = peers(outline, "h100-8", ranks=4)
+    result = peers(outline, "h100-8", ranks=4, rows_only=True)
     names = [row.algorithm for row in result.rows]
     assert set(names) == {
         "universal",
@@ -266,7 +266,9 @@ def test_the_guide_s_example_says_what_happens():
 def test_inside_a_node_a_scheme_moves_as_it_is_fastest():
     """The MLP of one node: megatron's sums, flat one-sided or by collectives, as its row says."""
     outline = umm.chain("mlp", hidden=1024, ffn=4096, tokens=2048, dtype="bfloat16", backward=True)
-    row = next(x for x in umm.peers(outline, "h100-8", ranks=8).rows if x.algorithm == "megatron")
+    row = next(
+        x for x in umm.peers(outline, "h100-8", ranks=8, rows_only=True).rows if x.algorithm == "megatron"
+    )
     chain = outline.laid_out("megatron", 8)
     seconds = [umm.run(lower(chain, "h100-8", movement=x)).makespan_s for x in ("flat", "gathered", "chunks")]
     assert row.makespan_s == min(seconds)

@@ -3,7 +3,7 @@
 import re
 
 import pytest
-from command import good, record
+from command import good, record, times_only
 from readable import MACHINE
 
 import umm
@@ -45,6 +45,7 @@ def test_greedy_multiplies_what_is_there_while_it_gets_the_rest():
 ASKED = ["-m", 96, "-n", 96, "-k", 96, "--ranks", 4, "--machine", "pvc-12", "--policy", "exhaustive"]
 
 
+@times_only()
 def test_simulate_explains_on_demand():
     out = good("simulate", *ASKED, "--explain")
     assert re.search(r"exhaustive: .* by sim\nrank \d+ has the longest steps", out)
@@ -52,6 +53,7 @@ def test_simulate_explains_on_demand():
     assert "longest steps" not in good("simulate", *ASKED)
 
 
+@times_only()
 def test_a_chain_is_explained_by_its_statements():
     """One decoded token: weights are read, sums take the latency of a read; no line is over 80 columns."""
     asked = ("--chain", "transformer-layer", "--model", "llama-3-70b", "--decode", "--context", "8K")
