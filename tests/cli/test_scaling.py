@@ -4,9 +4,9 @@ import signal
 from dataclasses import replace
 
 import pytest
-from command import good, record, umm
+from command import good, record, times_only, umm
 
-from umm.cli.printed.streams import share_of_time, stop_after
+from umm.cli.printed.streams import share_of_time, stop_after, time_is_up
 from umm.errors import EndedEarlyError
 from umm.space.peers import peers as module
 from umm.space.scaling import Scale, Scaling
@@ -132,6 +132,7 @@ def test_each_number_has_its_share_of_the_seconds():
         assert signal.getitimer(signal.ITIMER_REAL)[0] == 0  # what is found is printed
     finally:
         call_off()
+        assert time_is_up() == 100  # or the next command that is interrupted would say so
     with share_of_time(2):
         assert signal.getitimer(signal.ITIMER_REAL)[0] == 0
 
@@ -172,6 +173,7 @@ def test_a_price_of_one_number_is_a_table_of_one_row(count):
     assert row["dollars"] == pytest.approx(row["makespan_s"] * row["devices"] * 3.60 / 3600)
 
 
+@times_only()
 def test_the_links_of_a_node_are_called_alike_on_one_node_and_on_several():
     asked = ("simulate", "--machine", "h100-8", *SMALL[2:], "--nodes", "2", "--set")
     one, other = (record(*asked, f"fabric.{x}bandwidth=x0.5")["predicted"] for x in ("", "inside."))
