@@ -7,6 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from command import good
+from examples import examples
 from problem_corpus import corpus
 
 import umm
@@ -20,6 +21,7 @@ from umm.schedules.table.details import ACCUMULATE, BARRIER, GEMM, GET
 from umm_hw.numpy.executor import NumpyExecutor
 
 CORPUS = corpus(510)
+SOME = CORPUS[: examples(510)]
 
 
 def scheduled(case, policy):
@@ -39,7 +41,8 @@ def test_the_corpus_has_every_kind_of_problem():
 def test_exhaustive_never_costs_more_than_cost_greedy_and_all_irs_are_valid():
     """On every case, 128 times as large so that bytes and flop matter; a gap of 0 is a proof."""
     proven = better = 0
-    for problem, machine, stationary, options in corpus(510, scale=128):
+    cases = corpus(len(SOME), scale=128)
+    for problem, machine, stationary, options in cases:
         machine, options = umm.machine(machine), Options(**options)
         ops = op_list(problem, stationary)
         irs = {name: policy.ir(ops, machine, options) for name, policy in step_policies().items()}
@@ -50,14 +53,14 @@ def test_exhaustive_never_costs_more_than_cost_greedy_and_all_irs_are_valid():
         assert least <= irs["greedy"].cost_s
         better += least < 0.99 * irs["cost-greedy"].cost_s
         proven += irs["exhaustive"].gap == 0
-    assert proven >= 500
-    assert better >= 50
+    assert proven >= 0.98 * len(cases)
+    assert better >= 0.1 * len(cases)
 
 
 @pytest.mark.parametrize("policy", step_policies())
 def test_every_schedule_of_the_corpus_multiplies_right_and_has_no_race(policy):
     """C == A @ B on whole numbers, in row order or a random one that the dependencies allow."""
-    for number, case in enumerate(CORPUS):
+    for number, case in enumerate(SOME):
         schedule = scheduled(case, policy)
         check(schedule)
         assert races(schedule) == []
@@ -70,7 +73,7 @@ def test_every_schedule_of_the_corpus_multiplies_right_and_has_no_race(policy):
 @pytest.mark.parametrize("policy", step_policies())
 def test_a_schedule_has_the_steps_of_its_ir_and_costs_the_same(policy):
     """Each rank's steps, read back from the table, add up to the IR's cost; reduces come on top."""
-    for case in CORPUS[:100]:
+    for case in SOME[:100]:
         problem, machine, stationary, options = case
         options = Options(policy, **options)
         ir = step_policies()[policy].ir(op_list(problem, stationary), umm.machine(machine), options)

@@ -24,7 +24,7 @@ HELPERS = Path(__file__).parents[1] / "helpers"
 
 
 @pytest.mark.timeout(1800)
-@settings(max_examples=1000 if WHOLE else 25)
+@settings(max_examples=1000 if WHOLE else 12)
 @given(st.integers(1, 8), st.integers(0, 2**32))
 def test_any_update_is_that_of_one_process(ranks, seed):
     """Where a matrix is orthogonalised as a whole, bit for bit; else within rounding."""

@@ -4,6 +4,7 @@ import random
 
 import pytest
 from drawn_ways import machine_of_nodes
+from examples import examples
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -102,7 +103,7 @@ def many_nodes(tmp_path_factory):
     return [machine_of_nodes(folder, 2 * nodes, 2) for nodes in (5, 6, 10)]
 
 
-@settings(max_examples=40)
+@settings(max_examples=examples(40))
 @given(st.data())
 def test_no_assignment_on_many_nodes_beats_its_bound(many_nodes, data):
     """Sums in waves, gathers in rounds, gradients by inputs before those by weights."""
@@ -124,7 +125,7 @@ def test_no_assignment_on_many_nodes_beats_its_bound(many_nodes, data):
 SOME, WAYS = ("row", "col", "row@p", "2d"), ("auto", "chunks")
 
 
-@settings(max_examples=40)
+@settings(max_examples=examples(40))
 @given(st.data())
 def test_no_assignment_with_a_movement_for_each_product_beats_its_bound(data):
     """On one node and on two of two: some multiplies gather, some get tiles, one copy may serve several."""
@@ -254,7 +255,7 @@ TILED = ["row", "col", "2d", "zigzag", "row@2", "row@16", "zigzag@2x8:r-", "cycl
 
 
 @given(st.data())
-@settings(max_examples=25)
+@settings(max_examples=examples(25))
 def test_a_multiply_of_slivers_takes_at_least_what_its_ops_do(data):
     """16 ranks in two nodes: no resource is busy longer than where all actions are written."""
     chain = umm.chain("mlp", hidden=1024, ffn=2048, tokens=1024, dtype="bfloat16", backward=True)

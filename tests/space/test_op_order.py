@@ -3,7 +3,7 @@
 from dataclasses import replace
 
 import pytest
-from examples import examples
+from examples import WHOLE
 from problem_corpus import corpus
 
 import umm
@@ -23,7 +23,7 @@ GEMMS = EfficiencyTable.measured([16, 4096], [64], [64], [[[0.2]], [[0.9]]])
 def test_no_policy_beats_the_bound_of_all_orders():
     """Small problems, where latencies count, and 128 times as large ones; gemms may find C in caches."""
     for scale in (1, 128):
-        for problem, machine, stationary, options in corpus(examples(80), scale):
+        for problem, machine, stationary, options in corpus(80 if WHOLE else 8, scale):
             plain = umm.machine(machine)
             for m in (plain, replace(plain, refill=1e12, efficiency={problem.dtype: GEMMS})):
                 bound = order_bound(op_list(problem, stationary), m, Options(**options))
@@ -33,7 +33,7 @@ def test_no_policy_beats_the_bound_of_all_orders():
 
 
 def test_the_best_schedule_is_no_worse_than_direct_and_is_what_it_says():
-    for problem, machine, stationary, options in corpus(12, scale=128):
+    for problem, machine, stationary, options in corpus(12 if WHOLE else 4, scale=128):
         result = best_order(
             problem, machine, MAKESPAN, stationary=stationary, options=Options(**options), moves=20
         )
