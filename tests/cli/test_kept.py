@@ -1,6 +1,7 @@
 """Answers kept between commands are those that a command without them gives, and spare it the search."""
 
 import os
+import shutil
 import subprocess
 import sys
 from importlib import import_module
@@ -11,7 +12,7 @@ import pytest
 from umm import kept
 from umm.cli.main import COMMANDS
 
-SIMULATE = "simulate --machine pvc-12 -m 512 -n 1024 -k 512 --a 2d --b row --c 2d --json"
+SIMULATE = "simulate --machine pvc-12 --ranks 4 -m 512 -n 1024 -k 512 --a 2d --b row --c 2d --json"
 CODE = """import atexit, sys; from umm.cli import start
 atexit.register(lambda: print(*sys.modules, file=sys.stderr)); start()"""
 
@@ -31,27 +32,37 @@ def new():
     return answer("")[0]
 
 
-def test_an_answer_is_the_same_the_second_time_and_searches_nothing(tmp_path, new):
-    first, again = answer(tmp_path / "kept"), answer(tmp_path / "kept")
-    assert new == first[0] == again[0]
-    assert "umm.space.search.search" in first[1] - again[1]
+@pytest.fixture(scope="module")
+def first(tmp_path_factory):
+    """Return a folder with the answers of one command, its output, and the modules it imports."""
+    folder = tmp_path_factory.mktemp("first") / "kept"
+    return folder, *answer(folder)
+
+
+def test_an_answer_is_the_same_the_second_time_and_searches_nothing(new, first):
+    folder, output, imported = first
+    again = answer(folder)
+    assert new == output == again[0]
+    assert "umm.space.search.search" in imported - again[1]
     assert not again[1] & {"pydantic", "pandas", "plotly", "networkx", "tomllib", "importlib.metadata"}
 
 
-def test_other_layouts_of_a_problem_need_no_second_search(tmp_path):
+def test_other_layouts_of_a_problem_need_no_second_search(tmp_path, first):
+    folder = shutil.copytree(first[0], tmp_path / "kept")
     other = SIMULATE.replace("--b row", "--b col")
-    answer(tmp_path)
-    before = len(list(tmp_path.iterdir()))
-    assert answer(tmp_path, other)[0] == answer("", other)[0]
-    assert len(list(tmp_path.iterdir())) == before + 3  # its range, its moves, its place among the points
+    before = len(list(folder.iterdir()))
+    assert answer(folder, other)[0] == answer("", other)[0]
+    assert len(list(folder.iterdir())) == before + 3  # its range, its moves, its place among the points
 
 
 @pytest.mark.parametrize("spoil", [lambda x: b"", lambda x: x[:-9], lambda x: x[:40] + b"." + x[41:]])
-def test_a_spoilt_answer_is_made_anew(tmp_path, new, spoil):
-    answer(tmp_path)
-    for path in tmp_path.iterdir():
+def test_a_spoilt_answer_is_made_anew(tmp_path, new, first, spoil):
+    folder = shutil.copytree(first[0], tmp_path / "kept")
+    for path in folder.iterdir():
         path.write_bytes(spoil(path.read_bytes()))
-    assert answer(tmp_path)[0] == new
+    spoilt = {path.name: path.read_bytes() for path in folder.iterdir()}
+    assert answer(folder)[0] == new
+    assert not any(path.read_bytes() == spoilt[path.name] for path in folder.iterdir())
 
 
 @pytest.mark.skipif(not hasattr(os, "getuid"), reason="Windows has no such rights")
