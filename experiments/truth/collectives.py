@@ -2,7 +2,7 @@
 
 import csv
 from collections.abc import Iterator
-from functools import partial
+from functools import lru_cache, partial
 from pathlib import Path
 from typing import NamedTuple
 
@@ -119,9 +119,15 @@ def pairs() -> Iterator[Row]:
 
 
 def _on_nodes(machine: Machine, nbytes: int, count: int, what: str = "all-gather") -> float:
+    return law(_changed(machine, (("nodes", str(count)),)), what, nbytes, 8 * count)
+
+
+@lru_cache(maxsize=64)
+def _changed(machine: Machine, settings: tuple[tuple[str, str], ...]) -> Machine:
+    """Return a machine with some numbers set, kept for the rows that follow on the same one."""
     from umm.machines.settings import with_settings
 
-    return law(with_settings(machine, {"nodes": str(count)}), what, nbytes, 8 * count)
+    return with_settings(machine, dict(settings))
 
 
 def far() -> Iterator[Row]:
@@ -179,9 +185,7 @@ def logs() -> Iterator[Row]:
 
 
 def _of_log(machine: Machine, what: str, nbytes: int, settings: dict[str, str], ranks: int | None) -> float:
-    from umm.machines.settings import with_settings
-
-    result = with_settings(machine, settings) if settings else machine
+    result = _changed(machine, tuple(settings.items())) if settings else machine
     return law(result, what, nbytes, ranks or result.device_count)
 
 
