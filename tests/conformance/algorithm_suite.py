@@ -107,7 +107,9 @@ def all_replicas_are_right(schedule, executor: Executor):
 
 
 class AlgorithmConformance:
-    """Inherit, and override ``executor`` as for ExecutorConformance."""
+    """Inherit, and override ``executor`` as for ExecutorConformance; ``numbers`` selects ranks of RANKS."""
+
+    numbers = slice(None)
 
     @pytest.fixture(scope="class")
     @classmethod
@@ -119,7 +121,7 @@ class AlgorithmConformance:
     def test_every_replica_of_c_is_exact_on_every_number_of_ranks(self, executor, name):
         """Uneven sizes, 13x11x14, and fewer rows than ranks, 3x2x5; from and to layouts, all in turn."""
         layouts = ["row", "col", "2d", "row@{p}", "cyclic:2x3:1x{p}", "2d:balanced"]
-        for turn, (_, p) in enumerate(x for x in served() if x[0] == name):
+        for turn, p in enumerate([p for served_name, p in served() if served_name == name][self.numbers]):
             m, n, k = ((13, 11, 14), (3, 2, 5))[turn % 2]
             a, b, c = (layouts[(turn + x) % len(layouts)].format(p=p) for x in range(3))
             problem = umm.Problem(m=m, n=n, k=k, a=a, b=b, c=c, ranks=p, dtype="float64")
