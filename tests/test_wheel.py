@@ -44,7 +44,17 @@ def test_a_wheel_in_another_venv_simulates_from_any_folder(tmp_path):
     venv = tmp_path / "venv"
     done(sys.executable, "-m", "venv", "--without-pip", venv, cwd=tmp_path)
     (site,) = venv.glob("lib/python*/site-packages")
-    done(sys.executable, "-m", "pip", f"--python={venv}", "install", "--no-deps", wheel, cwd=tmp_path)
+    done(
+        sys.executable,
+        "-m",
+        "pip",
+        f"--python={venv}",
+        "install",
+        "--no-deps",
+        "--no-compile",
+        wheel,
+        cwd=tmp_path,
+    )
     (site / "borrowed.pth").write_text(sysconfig.get_path("purelib"))
 
     umm = venv / "bin" / "umm"

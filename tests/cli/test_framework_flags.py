@@ -4,7 +4,7 @@ import shlex
 import sys
 
 import pytest
-from command import good, record, umm
+from command import good, record, times_only, umm
 
 SCORES = ["--einsum", "bshd,bthd->bhst", "b=2", "s=64", "t=64", "h=4", "d=32"]
 
@@ -19,9 +19,12 @@ def test_an_einsum_is_simulated_and_searched():
 def test_an_einsum_and_a_model_are_planned_and_asked_what_if():
     assert "Y = gemm(A, B)" in good("plan", *SCORES, "--ranks", 4, "--layouts", "A=row,B=row,Y=row")
     assert "rms_norm(X, g1)" in good("plan", "--model", "llama-3-8b", "--tokens", 256, "--ranks", 2)
-    assert "Another choice" in good("what-if", "--einsum", "ij,jk->ik", "i=512", "j=512", "k=512", "--quiet")
+    assert "Another choice" in good(
+        "what-if", "--einsum", "ij,jk->ik", "i=512", "j=512", "k=512", "--ranks", 4, "--quiet"
+    )
 
 
+@times_only()
 def test_an_einsum_has_peers_whose_commands_simulate_their_rows():
     """Rows split b, both operands whole on no rank; each command gives its row's time again."""
     rows = record("peers", *SCORES, "--ranks", 2)["rows"]
@@ -32,6 +35,7 @@ def test_an_einsum_has_peers_whose_commands_simulate_their_rows():
         assert again["predicted"]["makespan_s"] == pytest.approx(row["makespan_s"])
 
 
+@times_only()
 def test_an_einsum_of_one_plain_multiply_has_peers():
     """A search calls its tensors A, B and C; its rows have the einsum's own."""
     best = record("peers", "--einsum", "ab,bc->ac", "a=512", "b=512", "c=256", "--ranks", 4)["rows"][0]

@@ -4,6 +4,7 @@ import json
 
 import pytest
 from click.testing import CliRunner
+from command import times_only
 from model_configs import BASE, CONFIGS, EXPERTS, MAMBA
 
 from umm.cli.main import main
@@ -201,6 +202,7 @@ WIDE = SMALL | {"hidden_size": 8192, "intermediate_size": 28672, "num_attention_
         ({"quant_method": "modelopt", "quant_algo": "NVFP4"}, "nvfp4", 4.5),
     ],
 )
+@times_only()
 def test_few_bits_make_decoding_faster_and_a_prompt_about_as_fast(tmp_path, how, name, bits):
     """A layer of 1.6 GiB in bfloat16 takes as long as its bytes; 4,096 tokens multiply at bfloat16's rate."""
     path, took = tmp_path / "config.json", dict[str, list[float]]()
@@ -219,13 +221,14 @@ def test_few_bits_make_decoding_faster_and_a_prompt_about_as_fast(tmp_path, how,
     assert took["weights"][1] == pytest.approx(took["weights"][0] * bits / 16, rel=0.001)
 
 
+@times_only()
 def test_search_and_peers_price_and_hold_weights_of_four_bits(tmp_path):
     path, results = tmp_path / "config.json", []
     how = {"quant_method": "gptq", "bits": 4, "group_size": 128}
     asked = ["--dtype", "bf16", "--ranks", "2", "--decode", "--batch", "8", "--context", "64", "--json"]
     for config in (WIDE, WIDE | {"quantization_config": how}):
         path.write_text(json.dumps(config))
-        for command in (["search"], ["peers"]):
+        for command in (["search", "--choices", "row,row@p", "--layers", "2"], ["peers", "--layers", "2"]):
             result = CliRunner().invoke(main, [*command, "--model", str(path), *asked])
             assert result.exit_code == 0, result.stderr
             results.append(json.loads(result.stdout))
