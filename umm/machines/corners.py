@@ -1,7 +1,7 @@
 """A machine at the ends of its numbers' ranges: as fast, or as slow, as its file says it may be."""
 
 import re
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping
 from functools import lru_cache
 from typing import Any
 
@@ -43,7 +43,10 @@ def corners(machine: Machine) -> tuple[Machine, ...]:
     return tuple(by_sha.values())[1:]
 
 
-def moved_alone(machine: Machine, unused: Collection[str] = ()) -> dict[str, tuple[Machine, Machine]]:
+@lru_cache(maxsize=8)
+def moved_alone(
+    machine: Machine, unused: frozenset[str] = frozenset()
+) -> Mapping[str, tuple[Machine, Machine]]:
     """Return by key the machine with one number or table at either end of its range, all else as it is.
 
     Only those that have a range; none if the machine is not as its file has it.

@@ -47,7 +47,7 @@ def ends(machine: Machine) -> list[Change]:
 
 def ends_alone(machine: Machine, unused: Collection[str] = ()) -> list[Change]:
     """Return each number, or table of numbers, at either end of its range by itself."""
-    moved = moved_alone(machine, unused).items()
+    moved = moved_alone(machine, frozenset(unused)).items()
     return [Change(key, "", "", end) for key, both in moved for end in both]
 
 
