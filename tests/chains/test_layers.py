@@ -249,8 +249,8 @@ def test_several_nodes_have_one_table_of_all_layers():
         assert row["makespan_s"] == alone["makespan_s"]
         assert row["memory_bytes"] == alone["memory_bytes"]
         assert row["dollars"] == pytest.approx(row["gpu_seconds"] / 1000)
-    result = record("peers", *DEEP, "--layers", 24, "--ranks", "2,4")
-    best = [min(x["makespan_s"] for x in record("peers", *DEEP, "--layers", 24, "--ranks", r)["rows"]
+    result = record("peers", *DEEP, "--layers", 4, "--ranks", "2,4")
+    best = [min(x["makespan_s"] for x in record("peers", *DEEP, "--layers", 4, "--ranks", r)["rows"]
                 if x["fits"]) for r in (2, 4)]  # fmt: skip
     assert [x["makespan_s"] for x in result["scaling"]["rows"]] == best
     assert "; does not fit" in good("simulate", *DEEP, "--layers", 40_000, "--ranks", "2,4")
@@ -329,9 +329,9 @@ def test_as_many_layers_fit_as_it_says():
     """80 layers of llama-3-70b with 12 B of optimizer for each element are too many for 8 H100."""
     asked = ("--chain", "transformer-layer", "--model", "llama-3-70b", "--tokens", "8K", "--dtype", "bf16")
     asked += ("--layouts", "sequence", "--optimizer", "12", "--layers")
-    assert "33 layers fit" in " ".join(good("simulate", *asked, "80", "--backward").split())
+    for many in ("34", "80") if WHOLE else ("34",):
+        assert "33 layers fit" in " ".join(good("simulate", *asked, many, "--backward").split())
     assert "fit" not in good("simulate", *asked, "33", "--backward").partition("memory")[2]
-    assert "33 layers fit" in " ".join(good("simulate", *asked, "34", "--backward").split())
 
 
 @times_only()
