@@ -380,16 +380,17 @@ def decode_seconds(
     True
     """
     cut, alone = bool(window and np.max(keys) > window), bool(np.all(np.equal(heads, kv_heads)))
-    kernel = decode_of(machine.decode, cache, head, cut, alone, latent)
+    windowed = window > 0
+    kernel = decode_of(machine.decode, cache, head, windowed, alone, latent)
     if kernel is None:
         return None
     some = tokens(sequences, keys, heads, kv_heads, head, value, window, latent)
     peak, itemsize = machine.peak("bfloat16"), _cached_bytes(cache)
     took = kernel.seconds(some, peak, itemsize, warm)
-    other = decode_of(machine.decode, cache, head, cut, alone, latent, few=True)
+    other = decode_of(machine.decode, cache, head, windowed, alone, latent, few=True)
     if other is not None and other is not kernel:
         took = np.where(few_parts(some, other.units), other.seconds(some, peak, itemsize, warm), took)
-    other = decode_of(machine.decode, cache, head, cut, alone, latent, named=True)
+    other = decode_of(machine.decode, cache, head, windowed, alone, latent, named=True)
     if other is not None and other is not kernel:
         mine = has_heads(other.usual_heads, heads, kv_heads)
         took = np.where(mine, other.seconds(some, peak, itemsize, warm), took)
