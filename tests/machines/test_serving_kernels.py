@@ -18,7 +18,7 @@ from umm.cost import (
 )  # fmt: skip
 from umm.errors import MachineError
 from umm.interval import Interval
-from umm.machines.decode import Decode, few_parts, tokens
+from umm.machines.decode import Decode, decode_of, few_parts, tokens
 from umm.machines.exchange import Exchange
 from umm.machines.experts import FORMATS, Experts, experts_of, load_of, rows_of_experts
 from umm.machines.prefill import Prefill, causal, prefill_of
@@ -48,9 +48,12 @@ def test_decode_takes_longer_with_more_sequences_or_keys_and_no_less_than_memory
     def few(batch, length):  # of which TensorRT-LLM has a slower kernel
         return few_parts(tokens(batch, length, kv_heads * group, kv_heads, head, head), 132)
 
+    # Where one part alone adds up all heads of few keys, more keys or sequences save that.
+    kernel = decode_of(machine.decode, "bfloat16", head, alone=group == 1)
+    saved = bool(kernel.merge) * (kernel.split + kernel.merge * group * head) + 1e-12
     if few(batch, length) == few(batch + 1, length) == few(batch, 2 * length):
-        assert took(batch, length) <= took(batch + 1, length)
-        assert took(batch, length) <= took(batch, 2 * length)
+        assert took(batch, length) <= took(batch + 1, length) + saved
+        assert took(batch, length) <= took(batch, 2 * length) + saved
     assert took(batch, length) >= batch * length * kv_heads * 2 * head * 2 / machine.memory_bandwidth
 
 
@@ -140,6 +143,50 @@ def test_a_window_ends_what_a_token_reads():
         float(kernel.seconds(tokens(1, keys, 1, 1, 128, 128, w), 1e15, 2.0)) for w in (0, keys // 1000)
     ]
     assert seconds == pytest.approx([0.01, 1e-5], rel=2e-3)
+
+
+def tokens_kernel(**numbers):
+    """A kernel of tokens on a device of 8 multiprocessors that reads 1 GB/s on each."""
+    times = {"ramp": "0 s", "split": "0 s", "token": "0 s", "sequence": "0 s"}
+    plain = {"cache": "bfloat16", "head": [128], "start": ["0 s"], "feed": ["1 GB/s"], "value": 1.0}
+    sizes = {"units": 8, "resident": 1.0, "rows": 16, "chunk": 64.0, "tail": 1.0, "norm": 64.0, "l2": "1 MB"}
+    rates = {"cached": "1 PB/s", "memory": "1 PB/s", "source": "a test"}
+    return Decode(**plain | sizes | rates | times | numbers)
+
+
+def test_a_part_of_few_keys_adds_up_all_heads_and_of_many_keys_each_part_some():
+    """8 heads of 128 columns at 1 ns each are 1.024 us for one part; 8 sequences leave no units to cut."""
+    plain, merging = tokens_kernel(), tokens_kernel(merge="1 ns")
+    added = [
+        float(merging.seconds(x, 1e15, 2.0) - plain.seconds(x, 1e15, 2.0))
+        for x in (tokens(b, n, 8, 1, 128, 128) for b, n in ((1, 64), (1, 512), (8, 64)))
+    ]
+    assert added == pytest.approx([1.024e-6, 1.024e-6 / 8, 0.0], abs=1e-12)
+
+
+def test_keys_are_cut_into_segments_up_to_so_many_heads_and_not_above():
+    """4 segments of 64 keys at 512 bytes each; a sequence more of one head, and each takes all its 256."""
+    kernel = tokens_kernel(segments=4, segmented=2)
+    took = [float(kernel.seconds(tokens(b, 256, 1, 1, 128, 128), 1e15, 2.0)) for b in (1, 2, 3)]
+    assert took == pytest.approx([64 * 512e-9, 64 * 512e-9, 256 * 512e-9], rel=1e-6)
+    with pytest.raises(ValueError, match="segments and segmented belong together"):
+        tokens_kernel(segments=4)
+
+
+def test_a_part_begins_and_ends_longer_with_more_columns():
+    kernel = tokens_kernel(column="1 ns", feed=["1 PB/s"])
+    wide, narrow = (float(kernel.seconds(tokens(8, 1, 1, 1, x, x), 1e15, 2.0)) for x in (256, 64))
+    assert wide - narrow == pytest.approx(2 * (256 - 64) * 1e-9, rel=1e-3)
+
+
+def test_layers_with_a_window_take_its_kernel_before_keys_are_outside_of_it():
+    """TensorRT-LLM serves windows of 256 columns by FlashInfer, however few keys there are."""
+    machine = umm.machine("b200-8", kernels="trtllm")
+    with_window, without = (
+        decode_seconds(machine, "bfloat16", 8, 512, 8, 4, 256, 256, window) for window in (1024, 0)
+    )
+    flashinfer = umm.machine("b200-8", kernels="trtllm+flashinfer")
+    assert with_window == decode_seconds(flashinfer, "bfloat16", 8, 512, 8, 4, 256, 256, 1024) != without
 
 
 def test_queries_of_heads_that_share_keys_fill_a_tile_together():

@@ -80,10 +80,18 @@ class Decode(Sourced):
     group: Count = 2**31
     chunk: Annotated[float, Field(ge=1)]  # keys of the smallest part that is cut
     key_parts: Count = 2**31  # parts that keys are cut into at most
+    # Parts that keys are cut into, few or many, up to so many heads of keys of all sequences; no parts above.
+    segments: Count | None = None
+    segmented: Count | None = None
     past: bool = False  # whether keys outside the window are cut into parts too
     ramp: Time  # seconds that beginning and ending a part takes
+    column: Time = 0.0  # seconds more of it for each column of a key and a value
     tail: Part  # 1 where units without a part wait for the last wave, 0 where work divides evenly
     split: Time  # seconds that cutting keys adds
+    # Seconds in which one part adds up a column of a query head. An engine that states it cuts keys by the
+    # longest context it allows, not by how many there are (SGLang passes max_context_len to FlashInfer's
+    # trtllm_batch_decode_with_kv_cache): of few keys one part alone has results, and adds up all its heads.
+    merge: Time = 0.0
     value: ShareOfPeak  # share of the peak that products reach
     norm: Norm  # how units' work and memory's overlap
     memory: BytesPerSecond  # Bytes/s of the cache
@@ -100,6 +108,8 @@ class Decode(Sourced):
         increasing(self.head)
         if not len(self.head) == len(self.start) == len(self.feed):
             raise ValueError("head, start and feed must be equally long")
+        if (self.segments is None) != (self.segmented is None):
+            raise ValueError("segments and segmented belong together; state both or none")
         return self
 
     def seconds(self, tokens: Tokens, peak: npt.ArrayLike, itemsize: float, warm: bool = True) -> Floats:
@@ -126,15 +136,25 @@ class Decode(Sourced):
         size = np.where(group >= self.wide, self.wide, self.rows)
         items = np.where(over, b * heads, b * kv_heads * np.ceil(group / size))
         chunks = np.ceil((keys if self.past else seen) / self.chunk)
-        parts = np.minimum(np.clip(np.floor(slots / items), 1.0, chunks), self.key_parts)
-        each = np.minimum(np.ceil(chunks / parts) * self.chunk, np.maximum(seen / parts, LEAST_KEYS))
+        room = np.floor(slots / items)
+        if self.segments and self.segmented:
+            parts = np.where(b * kv_heads <= self.segmented, float(self.segments), 1.0)
+            each = np.minimum(np.ceil(chunks / parts) * self.chunk, np.maximum(seen, self.chunk))
+        else:
+            parts = np.minimum(np.clip(room, 1.0, chunks), self.key_parts)
+            each = np.minimum(np.ceil(chunks / parts) * self.chunk, np.maximum(seen / parts, LEAST_KEYS))
         rows = np.minimum(size, 2.0 ** np.ceil(np.log2(np.maximum(group, LEAST_ROWS))))
         rate = self.value * np.asarray(peak) * (2.0 if self.narrow else 1.0)
         products = rows * 2.0 * (head + value) * slots / rate
         per_key = np.maximum(read * itemsize / at_head(head, self.head, self.feed), products)
-        uncut = whole_waves(items, slots, self.tail) * (self.ramp + seen * per_key)
-        cut = whole_waves(items * parts, slots, self.tail) * (self.ramp + each * per_key) + self.split
-        unit = np.where(parts > 1, np.minimum(cut, uncut), uncut)
+        ramp = self.ramp + self.column * (head + value)
+        uncut = whole_waves(items, slots, self.tail) * (ramp + seen * per_key)
+        added = self.split + self.merge * np.minimum(group, size) * value / parts
+        cut = whole_waves(items * parts, slots, self.tail) * (ramp + each * per_key) + added
+        if self.merge:
+            unit = np.where(parts > 1, cut, uncut + np.where(room >= 2, added, 0.0))
+        else:
+            unit = np.where(parts > 1, cut if self.segments else np.minimum(cut, uncut), uncut)
         cache = b * kv_heads * seen * read * itemsize
         queries = b * heads * (head + value) * HALF
         nbytes = cache + queries
