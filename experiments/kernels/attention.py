@@ -1,13 +1,13 @@
 """Laws of attention of prompts and tokens, by heads and by latent vectors: numbers of Prefill and Decode."""
 
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
 import pandas as pd
 
-from experiments.kernels.fitting import FEW, Fit, Numbers, fitted, parted
+from experiments.kernels.fitting import FEW, Fit, Law, Numbers, fitted, parted, refined
 from umm.arrays import Floats
 from umm.dtypes import element_bytes
 from umm.machines.decode import Decode, Tokens, few_parts, tokens
@@ -31,6 +31,20 @@ DECODES = "trtllmdecode"
 L2 = {"a100_sxm": 40e6, "h100_sxm": 50e6, "h200_sxm": 50e6}
 """Bytes of the L2 cache by data sheets; 126 MB of Blackwell."""
 BLACKWELL_L2 = 126e6
+FAMILIES = (("b200_sxm", "b300_sxm", "gb200", "gb300"), ("h100_sxm", "h200_sxm"))
+"""Systems whose chips have the same multiprocessors and kernels, which tokens' tables begin with as one.
+
+A table of one chip has a dozen numbers and may have 13 rows; those of the family have four times as many.
+"""
+OF_MEMORY = ("memory", "cached", "again", "passes")
+"""Rates of tokens' kernels that are fitted as shares of the memory's by the data sheet."""
+SEGMENTED = {"segments": 16, "segmented": 128, "past": True}
+"""Parts into which vLLM's Triton cuts keys, and the heads of keys of all sequences up to which it does.
+
+Source: vllm-project/vllm, v1/attention/backends/triton_attn.py: NUM_PAR_SOFTMAX_SEGMENTS and
+MIN_LAUNCH_GRID_SIZE_2D.
+"""
+SEGMENTING = "vllm_triton"
 MOST_GROUP = 32
 """Query heads of a head of keys above which TensorRT-LLM reads keys once for each of them."""
 
@@ -81,8 +95,21 @@ def rows_of(table: pd.DataFrame, what: str, latent: bool) -> pd.DataFrame:
     return rows.reset_index(drop=True)
 
 
-def tables(rows: pd.DataFrame, what: str, latent: bool, chip: Chip) -> Iterator[tuple[Numbers, Fit]]:
-    """Yield the tables of an engine: the shapes of each, and its numbers."""
+def tables(
+    rows: pd.DataFrame, what: str, latent: bool, chip: Chip, system: str
+) -> Iterator[tuple[Numbers, Fit]]:
+    """Yield the tables of an engine: the shapes of each, and its numbers.
+
+    Args:
+        rows: Of all systems of the family, as :func:`on_chip` returns them.
+        what: ``context`` of prompts, ``generation`` of tokens.
+        latent: Whether by latent vectors.
+        chip: Of the system.
+        system: Whose tables they are.
+    """
+    by_family = what == "generation" and not latent
+    if not by_family:
+        rows = rows[rows.system == system]
     for (dtype, cache), some in rows.groupby(["dtype", "cache"], sort=False):
         about: Numbers = {"dtype": dtype, "cache": cache} if what == "context" else {"cache": cache}
         about |= {"latent": True} if latent else {}
@@ -90,22 +117,44 @@ def tables(rows: pd.DataFrame, what: str, latent: bool, chip: Chip) -> Iterator[
             about, some = about | {"least": 2}, some[some.queries > 1]
         fit = partial(_prefill if what == "context" else _decode, chip=chip, about=about)
         columns = ["windowed"] if what == "context" else ["alone", "windowed"]
-        if (
-            what == "generation"
-            and not latent
-            and some.kernel.iloc[0] == TWO_KERNELS
-            and chip.l2 < BLACKWELL_L2
-        ):
+        beside = columns if by_family else columns[-1:]
+        two_kernels = some.kernel.iloc[0] == TWO_KERNELS and chip.l2 < BLACKWELL_L2
+        if by_family and two_kernels:
             columns = ["alone", "few", "windowed"]
-        some = some.assign(few=few_parts(_tokens(some, latent), chip.units))
+        some = some.assign(few=few_parts(_tokens(some, latent), some.units))
         # The first of several tables for the same heads counts: other backends come before the usual one.
         for backend, part in sorted(
             some.groupby(some.kernel.map(backend_of)), reverse=True, key=lambda x: x[0]
         ):
             if len(part) < FEW // 2:
                 continue
-            for table in parted(fit, part.reset_index(drop=True), columns[-1:] if backend else columns):
-                yield from _usual(about | dict(table.about), table, str(backend), some)
+            for table in parted(fit, part.reset_index(drop=True), beside if backend else columns):
+                if what == "generation":
+                    table = _of_chip(table, chip, system, partial(decode_law, cache=cache, latent=latent))
+                if len(table.rows):
+                    yield from _usual(about | dict(table.about), table, str(backend), some)
+
+
+def on_chip(rows: pd.DataFrame, system: str, chip: Chip) -> pd.DataFrame:
+    """Return rows of attention with their system and the numbers of its chip."""
+    return rows.assign(
+        system=system, units=float(chip.units), memory=chip.memory, peak=chip.peaks["bfloat16"]
+    )
+
+
+def family_of(system: str) -> tuple[str, ...]:
+    """Return the systems whose tokens' tables begin with one table, this one among them."""
+    return next((x for x in FAMILIES if system in x), (system,))
+
+
+def _of_chip(family: Fit, chip: Chip, system: str, law: Law) -> Fit:
+    """Return a family's table of tokens as one of its chips has it, with rates in bytes/s."""
+    rows = family.rows[family.rows.system == system].reset_index(drop=True)
+    fit = family
+    if len(rows) < len(family.rows):
+        fit = refined(law, family, rows, 1.0) if len(rows) else replace(family, rows=rows)
+    rates = {x: fit.numbers[x] * chip.memory for x in OF_MEMORY if x in fit.numbers}
+    return replace(fit, numbers=dict(fit.numbers) | rates)
 
 
 def backend_of(kernel: str) -> str:
@@ -123,7 +172,8 @@ def _usual(about: Numbers, fit: Fit, backend: str, rows: pd.DataFrame) -> Iterat
         yield about | ({"backend": NAMED} if (fit.rows.kernel == NAMED).all() else {}), fit
         return
     windows = [about["windowed"]] if "windowed" in about else [False, True]
-    hybrid = backend == "triton" and HYBRID_HEAD in fit.numbers["head"] and not about.get("windowed")
+    hybrids = (fit.rows["head"] == HYBRID_HEAD) & ~fit.rows.windowed
+    hybrid = backend == "triton" and hybrids.any() and not about.get("windowed")
     named: Numbers = {"usual_heads": HYBRIDS} if hybrid else {}
     heads: dict[bool, list[int]] = {}
     for windowed in windows:
@@ -152,12 +202,17 @@ def prefill_law(rows: pd.DataFrame, peak: float, cache: str) -> Callable[[Mappin
     return lambda x: Prefill.model_construct(**x).seconds(prompts, peak, _bytes(cache))
 
 
-def decode_law(
-    rows: pd.DataFrame, peak: float, cache: str, latent: bool
-) -> Callable[[Mapping[str, Any]], Floats]:
-    """Return a function from numbers of Decode to the seconds of tokens."""
+def decode_law(rows: pd.DataFrame, cache: str, latent: bool) -> Callable[[Mapping[str, Any]], Floats]:
+    """Return a function from numbers of Decode, with rates as shares of the memory's, to tokens' seconds."""
     some = _tokens(rows, latent)
-    return lambda x: Decode.model_construct(**x).seconds(some, peak, _bytes(cache))
+    units, memory, peak = (rows[x].to_numpy() for x in ("units", "memory", "peak"))
+
+    def seconds(numbers: Mapping[str, Any]) -> Floats:
+        rates = {x: numbers[x] * memory for x in OF_MEMORY if x in numbers}
+        kernel = Decode.model_construct(**{**numbers, **rates, "units": units})
+        return kernel.seconds(some, peak, _bytes(cache))
+
+    return seconds
 
 
 def _tokens(r: pd.DataFrame, latent: bool) -> Tokens:
@@ -189,12 +244,13 @@ def _decode(rows: pd.DataFrame, form: Numbers | None, chip: Chip, about: Numbers
     heads, begin = _by_head(rows, start=8e-6, feed=4e10)
     begin |= {
         "ramp": 1e-6, "chunk": 128.0, "tail": 0.5, "split": 2e-6, "value": 0.3, "resident": 1.0, "norm": 3.0,
-        "memory": 0.7 * chip.memory, "cached": 1.5 * chip.memory, "passes": chip.memory,
-        "sequence": 1e-8, "token": 1e-9,
+        "memory": 0.7, "cached": 1.5, "passes": 1.0, "sequence": 1e-8, "token": 1e-9,
     }  # fmt: skip
     latent = bool(about.get("latent"))
     if latent:
-        begin |= {"again": 2 * chip.memory}
+        begin |= {"again": 2.0}
+    elif len(heads) > 1:
+        begin |= {"column": 2e-9}
     plain: Numbers = {"units": chip.units, "l2": int(chip.l2), "head": heads} | about
     forms = [plain | {"rows": size} for size in (8, 16, 64, *((128,) if latent else ()))]
     forms += [plain | {"rows": 64, "key_parts": parts} for parts in (1, 4)]
@@ -202,13 +258,18 @@ def _decode(rows: pd.DataFrame, form: Numbers | None, chip: Chip, about: Numbers
     if rows.windowed.any():
         forms.append(plain | {"rows": 16, "past": True})
     if (rows.heads / rows.kv_heads > MOST_GROUP).any() and not latent:
-        begin |= {"again": 2 * chip.memory}
+        begin |= {"again": 2.0}
         forms += [plain | {"rows": size, "group": MOST_GROUP} for size in (8, 16)]
+        forms.append(plain | {"rows": 16, "group": MOST_GROUP, "key_parts": 4})
+    if (rows.kernel == NAMED).all():
+        begin |= {"merge": 1e-10}
+    if rows.kernel.str.startswith(SEGMENTING).all():
+        forms = [plain | {"rows": 16} | SEGMENTED]
     if about["cache"] == "float8":
         forms += [x | {"narrow": True} for x in forms]
     if form and rows.few.all() and (rows.kernel == TWO_KERNELS).all() and chip.l2 < BLACKWELL_L2:
-        begin |= {"again": 2 * chip.memory}
+        begin |= {"again": 2.0}
         forms = [plain | {"rows": 8, "group": 1} | x for x in ({}, {"key_parts": 1}, {"key_parts": 4})]
         form = None
-    law = partial(decode_law, peak=chip.peaks["bfloat16"], cache=about["cache"], latent=latent)
-    return fitted(law, [form | {"head": heads}] if form else forms, begin, rows, chip.memory)
+    law = partial(decode_law, cache=about["cache"], latent=latent)
+    return fitted(law, [form | {"head": heads}] if form else forms, begin, rows, 1.0)

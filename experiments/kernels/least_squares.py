@@ -23,13 +23,14 @@ def cost(misfits: Floats) -> float:
     return float(np.sum(2 * OUTLIER**2 * (np.sqrt(1 + (misfits / OUTLIER) ** 2) - 1)))
 
 
-def least(misfits: Callable[[Floats], Floats], begin: Floats, most: int = 40) -> Floats:
+def least(misfits: Callable[[Floats], Floats], begin: Floats, most: int = 40, pull: float = PULL) -> Floats:
     """Return the parameters of the least cost near where they begin, by Levenberg's method.
 
     Args:
         misfits: Logarithms of predicted over measured, from parameters.
         begin: The parameters to begin with.
         most: Steps.
+        pull: Misfit that counts for each unit of a parameter's way from where it began.
 
     >>> x = np.arange(1.0, 5.0)
     >>> least(lambda p: p[0] + p[1] * x - (2.0 + 3.0 * x), np.array([0.0, 0.0])).round(1).tolist()
@@ -37,7 +38,7 @@ def least(misfits: Callable[[Floats], Floats], begin: Floats, most: int = 40) ->
     """
 
     def pulled(at: Floats) -> Floats:
-        return np.concatenate([misfits(at), PULL * (at - begin)])
+        return np.concatenate([misfits(at), pull * (at - begin)])
 
     at, damping = begin.copy(), 1.0
     now = pulled(at)

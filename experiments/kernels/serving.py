@@ -6,9 +6,10 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 
+from experiments.common.machines import shipped
 from experiments.kernels import attention, exchanges, experts, write
 from experiments.kernels.attention import BLACKWELL_L2, L2, Chip
-from experiments.kernels.chips import ENGINES
+from experiments.kernels.chips import ENGINES, MACHINES
 from experiments.kernels.fitting import Fit, Numbers, in_words
 from umm.arrays import Floats
 from umm.errors import MachineError
@@ -35,6 +36,10 @@ def chip(machine: Machine, system: str) -> Chip:
     return Chip(units, machine.memory_bandwidth, peaks, L2.get(system, BLACKWELL_L2))
 
 
+def _chip(system: str) -> Chip:
+    return chip(shipped(MACHINES[system]), system)
+
+
 def fits(
     folder: Path, system: str, machine: Machine, part: str
 ) -> Iterator[tuple[str, str, str, Numbers, Fit]]:
@@ -44,8 +49,8 @@ def fits(
         if part != ("experts" if kind == "experts" else "attention"):
             continue
         every = pd.read_parquet(folder / f"{name}.parquet")
-        every = every[(every.system == system) & ~every.op_name.isin(MODULES)]
-        for library, some in every.groupby("library"):
+        every = every[~every.op_name.isin(MODULES)]
+        for library, some in every[every.system == system].groupby("library"):
             engine, _, version = str(library).partition(" ")
             what, _, variant = name.partition("_")
             if (system, engine, name) == MISLABELLED:
@@ -54,7 +59,18 @@ def fits(
                 fitted = experts.tables(experts.rows_of(some), device)
             else:
                 latent = variant == "mla"
-                fitted = attention.tables(attention.rows_of(some, what, latent), what, latent, device)
+                systems = attention.family_of(system)
+                kin = (every[(every.library == library) & (every.system == x)] for x in systems)
+                rows = pd.concat(
+                    [
+                        attention.on_chip(
+                            attention.rows_of(some if x == system else y, what, latent), x, _chip(x)
+                        )
+                        for x, y in zip(systems, kin, strict=True)
+                    ],
+                    ignore_index=True,
+                )
+                fitted = attention.tables(rows, what, latent, device, system)
             for about, fit in fitted:
                 yield kind, engine, version, about, fit
     if part == "exchange":
