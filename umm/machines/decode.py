@@ -141,7 +141,7 @@ class Decode(Sourced):
             parts = np.where(b * kv_heads <= self.segmented, float(self.segments), 1.0)
             each = np.minimum(np.ceil(chunks / parts) * self.chunk, np.maximum(seen, self.chunk))
         else:
-            parts = np.minimum(np.clip(room, 1.0, chunks), self.key_parts)
+            parts = np.minimum(np.minimum(np.maximum(room, 1.0), chunks), self.key_parts)
             each = np.minimum(np.ceil(chunks / parts) * self.chunk, np.maximum(seen / parts, LEAST_KEYS))
         rows = np.minimum(size, 2.0 ** np.ceil(np.log2(np.maximum(group, LEAST_ROWS))))
         rate = self.value * np.asarray(peak) * (2.0 if self.narrow else 1.0)
@@ -149,7 +149,9 @@ class Decode(Sourced):
         per_key = np.maximum(read * itemsize / at_head(head, self.head, self.feed), products)
         ramp = self.ramp + self.column * (head + value)
         uncut = whole_waves(items, slots, self.tail) * (ramp + seen * per_key)
-        added = self.split + self.merge * np.minimum(group, size) * value / parts
+        added: Floats | float = self.split
+        if self.merge:
+            added = added + self.merge * np.minimum(group, size) * value / parts
         cut = whole_waves(items * parts, slots, self.tail) * (ramp + each * per_key) + added
         if self.merge:
             unit = np.where(parts > 1, cut, uncut + np.where(room >= 2, added, 0.0))
