@@ -129,7 +129,7 @@ def tables(
             if len(part) < FEW // 2:
                 continue
             for table in parted(fit, part.reset_index(drop=True), beside if backend else columns):
-                if what == "generation":
+                if by_family:
                     table = _of_chip(table, chip, system, partial(decode_law, cache=cache, latent=latent))
                 if len(table.rows):
                     yield from _usual(about | dict(table.about), table, str(backend), some)
@@ -203,12 +203,15 @@ def prefill_law(rows: pd.DataFrame, peak: float, cache: str) -> Callable[[Mappin
 
 
 def decode_law(rows: pd.DataFrame, cache: str, latent: bool) -> Callable[[Mapping[str, Any]], Floats]:
-    """Return a function from numbers of Decode, with rates as shares of the memory's, to tokens' seconds."""
+    """Return a function from numbers of Decode to tokens' seconds.
+
+    Rates are shares of the memory's, those of latent vectors, whose tables are of one chip, bytes/s.
+    """
     some = _tokens(rows, latent)
     units, memory, peak = (rows[x].to_numpy() for x in ("units", "memory", "peak"))
 
     def seconds(numbers: Mapping[str, Any]) -> Floats:
-        rates = {x: numbers[x] * memory for x in OF_MEMORY if x in numbers}
+        rates = {x: numbers[x] * memory for x in OF_MEMORY if x in numbers and not latent}
         kernel = Decode.model_construct(**{**numbers, **rates, "units": units})
         return kernel.seconds(some, peak, _bytes(cache))
 
@@ -242,13 +245,14 @@ def _prefill(rows: pd.DataFrame, form: Numbers | None, chip: Chip, about: Number
 
 def _decode(rows: pd.DataFrame, form: Numbers | None, chip: Chip, about: Numbers) -> Fit:
     heads, begin = _by_head(rows, start=8e-6, feed=4e10)
+    latent = bool(about.get("latent"))
+    memory = chip.memory if latent else 1.0
     begin |= {
         "ramp": 1e-6, "chunk": 128.0, "tail": 0.5, "split": 2e-6, "value": 0.3, "resident": 1.0, "norm": 3.0,
-        "memory": 0.7, "cached": 1.5, "passes": 1.0, "sequence": 1e-8, "token": 1e-9,
+        "memory": 0.7 * memory, "cached": 1.5 * memory, "passes": memory, "sequence": 1e-8, "token": 1e-9,
     }  # fmt: skip
-    latent = bool(about.get("latent"))
     if latent:
-        begin |= {"again": 2.0}
+        begin |= {"again": 2.0 * memory}
     elif len(heads) > 1:
         begin |= {"column": 2e-9}
     plain: Numbers = {"units": chip.units, "l2": int(chip.l2), "head": heads} | about
@@ -272,4 +276,4 @@ def _decode(rows: pd.DataFrame, form: Numbers | None, chip: Chip, about: Numbers
         forms = [plain | {"rows": 8, "group": 1} | x for x in ({}, {"key_parts": 1}, {"key_parts": 4})]
         form = None
     law = partial(decode_law, cache=about["cache"], latent=latent)
-    return fitted(law, [form | {"head": heads}] if form else forms, begin, rows, 1.0)
+    return fitted(law, [form | {"head": heads}] if form else forms, begin, rows, memory)
