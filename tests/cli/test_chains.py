@@ -32,6 +32,14 @@ def test_run_holds_every_output_of_a_chain(layouts):
     assert result["problem"]["chain"] == "mlp"
 
 
+def test_run_calls_gradients_right_that_are_zero_but_for_rounding():
+    """A token alone attends to itself with weight 1 whatever the query, so dWq and dWk are zero."""
+    sizes = ["--chain", "attention", "--hidden", "32", "--heads", "8", "--tokens", "7", "--sequences", "7"]
+    measured = record("run", "--machine", "h100-8", *sizes, "--backward", *CHECKED)["measured"]
+    assert measured["ok"]
+    assert measured["max_abs_error"] > 0
+
+
 def test_run_takes_a_chain_from_a_file(tmp_path):
     outline = chain("gated-mlp", hidden=8, ffn=12, tokens=6, backward=True)
     save_chain(outline, tmp_path / "layer.toml")
