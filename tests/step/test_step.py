@@ -398,6 +398,11 @@ def test_json_has_the_step_and_with_search_the_top():
     (["--pp", "2", "--vp", "2", "--schedule", "1f1b"], "1f1b has 1 chunk of layers a stage, not 2"),
     (["--search", "--vp", "3", "--schedule", "dualpipe-v"], "dualpipe-v has 2 chunks of layers a stage"),
     (["--memory", "10GiB"], "--memory limits a search"),
+    (["--search", "--memory", "-1GiB"], "'-1GiB' is no limit; write it like 60GiB, or none"),
+    (["--search", "--pp", "0"], "--pp 0 must be at least 1"),
+    (["--search", "--micro-batch", "0"], "--micro-batch 0 must be at least 1"),
+    (["--search", "--tp", "3"], "8 ranks cannot be split into TP 3 x CP 1 x PP 1; take a multiple of 3"),
+    (["--emit", "megatron", "--json"], "--emit prints a configuration alone; leave out --html and --json"),
     (["--ranks", "16"], "give --nodes"),
 ])  # fmt: skip
 def test_bad_flags_end_in_one_line(flags, message):

@@ -1,8 +1,9 @@
 """How a training step is spread: sizes of each parallelism, micro-batches, and the ranks of each group."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, fields
 from functools import cached_property
+from typing import Any
 
 from umm.errors import ProblemError, did_you_mean
 from umm.numbers import whole_in
@@ -49,11 +50,7 @@ class Parallel:
 
     def __post_init__(self) -> None:
         """Refuse sizes that do not divide; ProblemError names the sizes, and those that would work."""
-        for field in fields(self):
-            value = getattr(self, field.name)
-            low = 0 if field.name in ("fsdp", "zero") else 1
-            if isinstance(value, int) and value < low:
-                raise ProblemError(f"--{field.name.replace('_', '-')} {value} must be at least {low}")
+        check_sizes({x.name: getattr(self, x.name) for x in fields(self)})
         for name, values in (
             ("schedule", SCHEDULES),
             ("precision", PRECISIONS),
@@ -99,7 +96,6 @@ class Parallel:
             )
         if self.vp > 1 and self.pp == 1:
             raise ProblemError(f"--vp {self.vp} splits pipeline stages; give --pp of at least 2")
-        check_chunks(self.schedule, self.vp)
         if self.schedule == "interleaved" and self.pp > 1 and self.micro_batches % self.pp:
             raise ProblemError(
                 f"interleaved stages take micro-batches by {self.pp}, the pipeline's stages; "
@@ -188,9 +184,18 @@ class Parallel:
         )
 
 
-def check_chunks(schedule: str, virtual: int) -> None:
-    """Refuse chunks of a stage that a schedule does not have; ProblemError says how many it has."""
-    if virtual > 1 and schedule in FIXED_CHUNKS:
+def check_sizes(sizes: Mapping[str, Any]) -> None:
+    """Refuse sizes wrong by themselves: below the least, or chunks that a schedule does not have.
+
+    Args:
+        sizes: Fields of :class:`Parallel`, not all of them.
+    """
+    for name, value in sizes.items():
+        low = 0 if name in ("fsdp", "zero") else 1
+        if isinstance(value, int) and value < low:
+            raise ProblemError(f"--{name.replace('_', '-')} {value} must be at least {low}")
+    schedule, virtual = sizes.get("schedule", ""), sizes.get("vp", 1)
+    if virtual > 1 and schedule in FIXED_CHUNKS and sizes.get("pp") != 1:
         count = FIXED_CHUNKS[schedule]
         raise ProblemError(
             f"--schedule {schedule} has {count} chunk{'s' * (count > 1)} of layers a stage, not {virtual}; "

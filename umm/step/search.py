@@ -9,7 +9,7 @@ from umm.errors import InfeasibleError, ProblemError
 from umm.machines import Machine
 from umm.plans.collectives.library import domains
 from umm.program.models.layers import Attention, LatentAttention, Mamba, Model
-from umm.step.parallel import Parallel, check_chunks, divisors
+from umm.step.parallel import Parallel, check_sizes, divisors
 from umm.step.rates import Rates
 from umm.step.stacks import Stack
 from umm.step.step import (
@@ -68,9 +68,9 @@ def configurations(model: Model, given: Mapping[str, Any], node: int, stack: Sta
         node: Devices of a node, beyond which tensor parallel ranks do not reach.
         stack: Decides what is computed again, and whether data parallel ranks split weights.
 
-    ProblemError for chunks that the given schedule does not have.
+    ProblemError for a given size that no others make right.
     """
-    check_chunks(given.get("schedule", ""), given.get("vp", 1))
+    check_sizes(given)
     ranks, batch, long = given["ranks"], given["batch"], given["length"] >= LONG
     shards = not stack.splits_weights or given.get("precision", "bf16") in stack.splits_weights
     heads = {x.mixer.heads for x in model.layers if isinstance(x.mixer, Attention | LatentAttention)}
@@ -179,6 +179,7 @@ def search(model: Model, rates: Rates, given: Mapping[str, Any], memory: float, 
         if nbytes <= memory:
             best = sorted([*best, (seconds, number, one)], key=lambda x: x[:2])[:top]
     if not priced:
+        Parallel(**given)  # says why, if the given sizes alone forbid it
         raise ProblemError(
             f"{given['ranks']} ranks cannot share a batch of {given['batch']} sequences by any size; "
             "change --batch, --micro-batch or the sizes that were given"

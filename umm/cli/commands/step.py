@@ -33,7 +33,10 @@ def _watts(text: str) -> float:
 @parsed_by
 def _limit(text: str) -> float:
     """Return the bytes of a memory limit, infinity for ``none``."""
-    return inf if text == "none" else parse_bytes(text)
+    limit = inf if text == "none" else parse_bytes(text)
+    if limit <= 0:
+        raise InputError(f"{text[:40]!r} is no limit; write it like 60GiB, or none")
+    return limit
 
 
 class Step(OnRanks, Configured, Paged, Answering):
@@ -162,8 +165,8 @@ def step(asked: Step) -> None:
     if asked.mtp is not None:
         model = with_prediction(model, asked.mtp)
     limit = usable_memory(machine) if memory is None else memory
-    if asked.emit and asked.html:
-        raise InputError("--emit prints a configuration alone; leave out --html, or --emit")
+    if asked.emit and (asked.html or asked.output.as_json):
+        raise InputError("--emit prints a configuration alone; leave out --html and --json, or --emit")
     if asked.peers:
         if asked.searches or asked.emit or asked.html:
             raise InputError("--peers searches by itself; leave out --search, --emit and --html")
