@@ -252,6 +252,11 @@ def test_a_grid_that_means_nothing_is_refused(text):
         Grid.parse(text)
 
 
+def test_experts_without_ranks_to_spread_over_are_answered_with_a_grid():
+    with pytest.raises(InputError, match=r"ep8 does not divide the 1 ranks of ep8, .* are fsdp8-ep8$"):
+        Grid.parse("ep8")
+
+
 def test_syrk_halves_two_of_three_products_and_batches_take_no_longer():
     """4096 x 4096: three equal products, of which two are halved, so two thirds of the time."""
     full, half = (Costs(RATES, syrk=syrk).compute(4096, 4096, 1) for syrk in (False, True))

@@ -77,7 +77,10 @@ class Grid:
             sizes[match[1]] = parse_whole(match[2], f"{match[1]} of --layouts", 1)
         grid = cls(**sizes)
         if grid.ranks % grid.ep:
-            raise ProblemError(f"ep{grid.ep} does not divide the {grid.ranks} ranks of {text}")
+            raise ProblemError(
+                f"ep{grid.ep} does not divide the {grid.ranks} ranks of {text}, its tp times fsdp; experts "
+                f"spread over {grid.ep} ranks are fsdp{grid.ep}-ep{grid.ep}"
+            )
         return grid
 
 
