@@ -1,10 +1,11 @@
-"""Programs that go wrong on one rank, and programs that save and load; they are sent to the ranks by name."""
+"""Programs that go wrong on one rank, take locks, save and load; they are sent to the ranks by name."""
 
 import os
 import signal
 import socket
 import time
 from contextlib import suppress
+from threading import Thread
 
 import numpy as np
 
@@ -53,14 +54,50 @@ def starve(transport, arrays, free, operands=None):
 
 
 def clock_offset(transport):
-    """The offset that a rank on another host would measure; here the truth is 0."""
+    """The offset that each rank would measure on a host of its own; here the truth is 0."""
     from umm_hw.mpi.clock import offset_to_first
 
-    return offset_to_first(transport.comm, same_clock=False)
+    return offset_to_first(transport.comm, range(transport.size), transport.rank)
 
 
 def ranks(transport):
     return transport.rank
+
+
+def additions(transport, path, times):
+    """Add 1 to a number in a file so many times under rank 0's lock, by two threads."""
+
+    def add():
+        for _ in range(times):
+            transport.take_lock(0)
+            number = int(path.read_text())
+            time.sleep(1e-5)  # others run meanwhile
+            path.write_text(str(number + 1))
+            transport.release_lock(0)
+
+    threads = [Thread(target=add) for _ in range(2)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+
+
+def crossed(transport, times):
+    """Each of two threads takes the locks of both ranks in turns that cross those of the peer."""
+
+    def take(first):
+        for number in range(times):
+            rank = (first + number) % 2
+            transport.take_lock(rank)
+            time.sleep(1e-5)
+            transport.release_lock(rank)
+
+    threads = [Thread(target=take, args=(first,)) for first in range(2)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    return True
 
 
 def save_matrices(transport, folder, texts, array, replica=0, operands=None):

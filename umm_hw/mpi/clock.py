@@ -1,5 +1,6 @@
 """One time for all ranks: by how much a rank's clock is behind rank 0's."""
 
+from collections.abc import Sequence
 from time import perf_counter
 
 import numpy as np
@@ -7,31 +8,33 @@ from mpi4py import MPI
 
 from umm_hw.mpi import wait
 
-EXCHANGES = 200  # questions each rank asks; the quickest answer counts
+EXCHANGES = 200  # questions each host asks; the quickest answer counts
 
 
-def offset_to_first(comm: MPI.Intracomm, same_clock: bool) -> float:
+def offset_to_first(comm: MPI.Intracomm, firsts: Sequence[int], first: int) -> float:
     """Return the seconds to add to this rank's ``perf_counter`` to get rank 0's; collective.
 
-    On one host it is 0: ``perf_counter`` reads CLOCK_MONOTONIC, which all processes share. Across hosts each
-    rank in turn asks rank 0 for its time; with the quickest of many round trips, the error is at most half
-    of that round trip.
+    On rank 0's host it is 0: ``perf_counter`` reads CLOCK_MONOTONIC, which all processes of a host share. One
+    rank of each other host in turn asks rank 0 for its time; with the quickest of many round trips, the error
+    is at most half of that round trip.
 
     Args:
-        same_clock: Whether they are all on one host.
+        firsts: The lowest rank of each host, ascending.
+        first: That of this rank's host.
 
     Source: Cristian (1989), Distributed Computing 3, 146-158.
     """
-    if same_clock:
+    if len(firsts) == 1:
         return 0.0
     ahead = 0.0
-    for rank in range(1, comm.size):
+    for rank in firsts[1:]:
         if comm.rank == 0:
             _answer(comm, rank)
         elif comm.rank == rank:
             ahead = _ask(comm)
         wait.barrier(comm)
-    return ahead
+    offsets: list[float] = wait.broadcast(comm, wait.gather(comm, ahead))
+    return offsets[first]
 
 
 def _answer(comm: MPI.Intracomm, rank: int) -> None:

@@ -46,6 +46,7 @@ class MpiTransport:
         """The lowest rank on this rank's host."""
         self.place_on_host: tuple[int, int] = (host.rank, host.size)
         """This rank's number among those of its host, and how many these are."""
+        self._firsts = sorted(set(comm.allgather(self.first_of_host)))
         host.Free()
         wait.barrier(comm)
         self._meeting = SharedMeeting(comm) if shared else Meeting(comm)
@@ -133,7 +134,7 @@ class MpiTransport:
 
     def offset(self) -> float:
         """Return the seconds to add to this rank's clock to get rank 0's; collective."""
-        return offset_to_first(self.comm, same_clock=self.shared)
+        return offset_to_first(self.comm, self._firsts, self.first_of_host)
 
     def take_lock(self, rank: int) -> None:
         """Wait until nobody holds a rank's lock, and hold it."""
