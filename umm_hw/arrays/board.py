@@ -18,6 +18,7 @@ from umm.errors import UmmError
 from umm.host.launcher import is_stopped, proxy_above, started
 from umm_hw.arrays.group import Group, here, on_one_host
 from umm_hw.arrays.late import Late
+from umm_hw.backoff import ROUND_SLACK, Backoff
 
 ENTERED, PUBLISHED, READ, SUMMED, LEFT, DIGEST = range(6)
 """Columns of the board: calls a rank has entered, steps it has published, steps of others it has read, the
@@ -28,7 +29,7 @@ REFUSED = -1
 _COLUMNS, _WORDS = 8, 448  # counters of a rank, one cache line; bytes of words
 _VERDICT = 2  # after the words of two calls
 _YIELDS = 40  # looks at a counter, giving the core to others, before sleeping
-_FIRST, _LONGEST = 20e-6, 400e-6  # seconds of sleep between two looks
+_USUAL_PAUSE = 400e-6  # seconds of sleep between two looks
 _ALIVE = 0.02  # seconds between two looks at who lives
 _LOOK = 0.2  # seconds between two looks at who is stopped
 STOPPED = 5.0  # seconds after which a stopped process is an error of those that wait for it
@@ -104,14 +105,13 @@ class Board:
             pass
 
     def _sleep_until(self, wanted: NDArray[np.int64], column: int, value: int, what: str) -> None:
-        pause, notes = _FIRST, Late(self._group, what)
+        pauses, notes = Backoff(_USUAL_PAUSE, ROUND_SLACK), Late(self._group, what)
         now = monotonic()
         if now - self._looked > ABSENT:
             self._stopped.clear()
         self._looked = self._looked_closely = now
         while not (self._counts[wanted, column] >= value).all():
-            sleep(pause)
-            pause = min(1.5 * pause, _LONGEST)
+            pauses.sleep()
             if monotonic() - self._looked > _ALIVE:
                 late = wanted[self._counts[wanted, column] < value].tolist()
                 self.look(late, what)

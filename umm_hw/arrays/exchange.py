@@ -8,7 +8,7 @@ import atexit
 from collections.abc import Iterable, Sequence
 from hashlib import blake2b
 from math import prod
-from time import perf_counter, sleep
+from time import perf_counter
 from typing import Any, NamedTuple, Protocol
 
 import numpy as np
@@ -21,8 +21,10 @@ from umm_hw.arrays import board as boards
 from umm_hw.arrays.board import Board, Parts, shared_board
 from umm_hw.arrays.group import Group, Message
 from umm_hw.arrays.late import Late
+from umm_hw.backoff import ROUND_SLACK, Backoff
 
 A, B, P = "ABP"
+_USUAL_PAUSE = 400e-6  # seconds between two looks at a message
 
 
 class Item(NamedTuple):
@@ -317,10 +319,9 @@ class MessageExchange:
 
     def _until(self, message: Message, rank: int, what: str) -> None:
         """Wait until a message from a rank, or to it, is done."""
-        pause, notes = 20e-6, Late(self.group, what)
+        pauses, notes = Backoff(_USUAL_PAUSE, ROUND_SLACK), Late(self.group, what)
         while not message.done():
-            sleep(pause)
-            pause = min(1.5 * pause, 400e-6)
+            pauses.sleep()
             if self.group.look is not None:
                 self.group.look([rank], what)
             if notes.due:

@@ -2,13 +2,14 @@
 
 import os
 from collections.abc import Callable, Sequence
-from time import monotonic, sleep
+from time import monotonic
 from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
 from umm_hw.arrays.late import Late
+from umm_hw.backoff import ROUND_SLACK, Backoff
 
 
 class Message(Protocol):
@@ -101,12 +102,12 @@ class MpiGroup:
         from umm_hw.mpi import wait
 
         contents, late = {0: content}, list(range(1, self.size))
-        notes, status, pause = Late(self, "all to call"), MPI.Status(), wait.FIRST_PAUSE
+        notes, status = Late(self, "all to call"), MPI.Status()
+        pauses = Backoff(wait.USUAL_PAUSE, ROUND_SLACK)
         while late:
             message = self._gathers.improbe(MPI.ANY_SOURCE, MPI.ANY_TAG, status)
             if message is None:
-                sleep(pause)
-                pause = min(1.5 * pause, wait.LONGEST_PAUSE)
+                pauses.sleep()
                 self._looked(late)
                 if notes.due:
                     notes.write(late)

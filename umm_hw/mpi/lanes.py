@@ -6,15 +6,12 @@ from threading import Event, Lock, Thread
 from time import perf_counter, sleep
 from typing import Protocol
 
+from umm_hw.backoff import LONGEST_PAUSE, Backoff
 from umm_hw.cores.threads import answer_quickly, wake_on_time
 from umm_hw.mpi.job.activity import ACTIVITY, Doing
 from umm_hw.waits import RankOrder
 
-FIRST_PAUSE, LONGEST_PAUSE = 20e-6, 200e-6  # seconds between two looks at the flags
-# Share of its time that a long wait may last too long. A look takes 25 us of a core that another lane may
-# multiply on: one every 200 us slowed the multiplies of a pipeline's stages by 13 %.
-SLACK = 0.02
-LOOK_UP = 0.2  # seconds after which a waiting lane looks whether another has failed
+USUAL_PAUSE = 200e-6  # seconds between two looks at the flags
 
 
 class Flags(Protocol):
@@ -66,7 +63,7 @@ class RankLanes:
             thread.start()
         for thread in threads:
             while thread.is_alive():
-                thread.join(LOOK_UP)  # in steps, so that Ctrl-C comes through
+                thread.join(LONGEST_PAUSE)  # in steps, so that Ctrl-C comes through
         ACTIVITY.lanes.clear()
         if self._errors:
             raise self._errors[0]
@@ -100,18 +97,17 @@ class RankLanes:
                 ACTIVITY.lanes[lane] = Doing(row, True, perf_counter())
             while row not in released:
                 try:
-                    released.add(ready.get(timeout=LOOK_UP))
+                    released.add(ready.get(timeout=LONGEST_PAUSE))
                 except Empty:
                     if self._failed.is_set():
                         return False
         if flags and not self._flags.up(flags):
             ACTIVITY.lanes[lane] = Doing(row, True, perf_counter())
-            pause, begin = FIRST_PAUSE, perf_counter()
+            pauses = Backoff(USUAL_PAUSE)
             while not self._flags.up(flags):
                 if self._failed.is_set():
                     return False
-                sleep(pause)
-                pause = min(1.5 * pause, max(LONGEST_PAUSE, SLACK * (perf_counter() - begin)), LOOK_UP)
+                pauses.sleep()
         return True
 
     def _finish(self, row: int) -> None:

@@ -1,10 +1,9 @@
 """Where all ranks wait for each other, sleeping: by MPI, or by counters in shared memory."""
 
-from time import sleep
-
 import numpy as np
 from mpi4py import MPI
 
+from umm_hw.backoff import ROUND_SLACK, Backoff
 from umm_hw.mpi import wait
 from umm_hw.mpi.windows import SharedWindow
 
@@ -38,10 +37,9 @@ class SharedMeeting(Meeting):
         rank = self._comm.rank
         self._counts[rank] += 1
         self._window.quiet()
-        pause = wait.FIRST_PAUSE
+        pauses = Backoff(wait.USUAL_PAUSE, ROUND_SLACK)
         while self._counts.min() < self._counts[rank]:
-            sleep(pause)
-            pause = min(1.5 * pause, wait.LONGEST_PAUSE)
+            pauses.sleep()
             self._window.quiet()
 
     def free(self) -> None:

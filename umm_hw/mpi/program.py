@@ -164,6 +164,7 @@ def _agreed_start(transport: "MpiTransport", ahead: float) -> float:
     """Return a time soon, by rank 0's clock, at which all ranks start; collective."""
     with ACTIVITY.during("all ranks to be ready to start"):
         transport.barrier()
+        transport.barrier()  # ranks that waited long for others look seldom: this one all leave at once
         return transport.agreed(perf_counter() + ahead + LEAD * (1 + transport.size / 8))
 
 

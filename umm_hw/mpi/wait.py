@@ -3,39 +3,40 @@
 import pickle
 from collections.abc import Callable
 from math import inf
-from time import perf_counter, sleep
+from time import perf_counter
 from typing import Any
 
 import numpy as np
 from mpi4py import MPI
 
-FIRST_PAUSE, LONGEST_PAUSE = 20e-6, 500e-6  # seconds between two looks
+from umm_hw.backoff import ROUND_SLACK, Backoff
+
+USUAL_PAUSE = 500e-6  # seconds between two looks
 
 
 def until_complete(
     request: MPI.Request,
-    longest_pause: float = LONGEST_PAUSE,
     most: float = inf,
     look: Callable[[], None] | None = None,
+    pauses: Backoff | None = None,
 ) -> bool:
     """Wait until a request is complete; look at it now and then, sleeping in between.
 
     A blocking call of MPICH spins: with 8 ranks on 2 cores it slows another rank's GEMM fivefold.
 
     Args:
-        longest_pause: Most seconds between two looks.
         most: Most seconds to wait.
         look: Called in each pause; it may raise.
+        pauses: Those between two looks.
 
     Returns:
         Whether it is complete.
     """
-    pause, until = FIRST_PAUSE, perf_counter() + most
+    pauses, until = pauses or Backoff(USUAL_PAUSE, ROUND_SLACK), perf_counter() + most
     while not request.Test():
         if perf_counter() > until:
             return False
-        sleep(pause)
-        pause = min(1.5 * pause, longest_pause)
+        pauses.sleep()
         if look is not None:
             look()
     return True
@@ -49,19 +50,19 @@ def barrier(comm: MPI.Comm) -> None:
 def broadcast(
     comm: MPI.Comm,
     content: Any = None,
-    longest_pause: float = LONGEST_PAUSE,
     look: Callable[[], None] | None = None,
+    pauses: Backoff | None = None,
 ) -> Any:
     """Return rank 0's content on every rank; anything that can be pickled.
 
     Args:
         content: On rank 0.
-        longest_pause: Most seconds between two looks.
         look: Called in each pause before rank 0's content comes; it may raise.
+        pauses: Those between two looks, before rank 0's content comes.
     """
     data = bytearray(pickle.dumps(content, protocol=5)) if comm.rank == 0 else bytearray()
     size = np.array([len(data)], dtype=np.int64)
-    until_complete(comm.Ibcast(size, root=0), longest_pause, look=look)
+    until_complete(comm.Ibcast(size, root=0), look=look, pauses=pauses)
     if comm.rank > 0:
         data = bytearray(int(size[0]))
     until_complete(comm.Ibcast([data, MPI.BYTE], root=0))

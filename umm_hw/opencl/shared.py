@@ -7,7 +7,6 @@ there. A thread of the other's process looks at them and sets the event that a q
 import os
 from collections.abc import Sequence
 from threading import Condition, Thread
-from time import sleep
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
@@ -15,6 +14,7 @@ import pyopencl as cl
 
 from umm.arrays import Ints
 from umm.errors import ExecutorUnavailableError
+from umm_hw.backoff import Backoff
 from umm_hw.devices.device import Stream
 from umm_hw.opencl.device import OpenClDevice
 from umm_hw.opencl.platforms import visible
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from umm_hw.mpi.windows import SharedWindow
 
 WORD = 8  # bytes
-FIRST_PAUSE, LONGEST_PAUSE = 20e-6, 200e-6  # seconds between two looks at words
+USUAL_PAUSE = 200e-6  # seconds between two looks at words
 
 
 class _Part(NamedTuple):
@@ -142,6 +142,7 @@ class _Watch:
         self._awaited: list[tuple[Ints, int, cl.UserEvent]] = []
         self._changed = Condition()
         self._stopped = False
+        self._pauses = Backoff(USUAL_PAUSE)
         self._thread = Thread(target=self._run, name="umm-watch", daemon=True)
         self._thread.start()
 
@@ -149,6 +150,7 @@ class _Watch:
         """Set an event once all of some words have reached a number."""
         with self._changed:
             self._awaited.append((words, number, event))
+            self._pauses.restart()  # what others wait for may take long, this may come at once
             self._changed.notify()
 
     def stop(self) -> None:
@@ -159,22 +161,19 @@ class _Watch:
         self._thread.join()
 
     def _run(self) -> None:
-        pause = FIRST_PAUSE
         while True:
             with self._changed:
-                while not self._awaited and not self._stopped:
-                    self._changed.wait()
-                    pause = FIRST_PAUSE
+                if not self._stopped:
+                    self._changed.wait(self._pauses.pause() if self._awaited else None)
                 if self._stopped:
                     return
                 arrived = [entry for entry in self._awaited if (entry[0] >= entry[1]).all()]
                 if arrived:
                     gone = {id(entry) for entry in arrived}
                     self._awaited = [entry for entry in self._awaited if id(entry) not in gone]
+                    self._pauses.restart()
             for _, _, event in arrived:
                 event.set_status(cl.command_execution_status.COMPLETE)
-            pause = FIRST_PAUSE if arrived else min(1.5 * pause, LONGEST_PAUSE)
-            sleep(pause)
 
 
 def connect(transport: "MpiTransport", wanted: str = "cpu") -> Joined:
