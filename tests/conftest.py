@@ -36,6 +36,32 @@ def pytest_collection_finish():
     gc.set_threshold(20_000, 10, 10)
 
 
+def pytest_itemcollected(item):
+    """Refuse the mark mpi where its file does not name it: ``python -m tests`` would leave the test out."""
+    if item.get_closest_marker("mpi") and "mark.mpi" not in item.path.read_text(encoding="utf-8"):
+        raise pytest.UsageError(f"{item.nodeid} starts ranks; write pytest.mark.mpi in its file")
+
+
+@pytest.fixture(scope="session")
+def _lent_ranks():
+    import lent_ranks
+
+    yield lent_ranks
+    lent_ranks.end()
+
+
+@pytest.fixture
+def shared_ranks(_lent_ranks, monkeypatch):
+    """Have executors of this process take ranks that run already, where they would start their own."""
+    monkeypatch.setattr("umm_hw.mpi.job.job.MpiJob", _lent_ranks.lent)
+
+
+@pytest.fixture(scope="session")
+def lent(_lent_ranks):
+    """A function that lends so many ranks, which run for all tests; not for programs that end them."""
+    return _lent_ranks.lent
+
+
 @pytest.fixture(scope="session", autouse=True)
 def _bounds_are_checked():
     """Let every search of every test fail where a simulated time is less than its bound."""

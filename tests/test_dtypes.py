@@ -61,6 +61,7 @@ def test_4_bits_are_priced_alone():
 
 
 @pytest.mark.parametrize("dtype", ["complex64", "complex128"])
+@pytest.mark.usefixtures("shared_ranks")
 @pytest.mark.parametrize("executor", ["numpy", pytest.param("mpi", marks=pytest.mark.mpi)])
 def test_complex_products_are_right_with_sums_over_replicas(dtype, executor):
     """A 9x8 by rows, B 8x7 by columns, C in two replicas whose parts are added."""

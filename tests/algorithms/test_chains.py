@@ -165,6 +165,7 @@ def test_partial_sums_of_replicas_are_added_up(seed):
 
 
 @pytest.mark.mpi
+@pytest.mark.usefixtures("shared_ranks")
 def test_a_block_of_two_multiplies_is_right_on_processes():
     """Y = gelu(X·W1 + bias)·W2 over four ranks, and the gradient of W2."""
     drawn = Drawn(0)

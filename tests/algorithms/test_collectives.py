@@ -500,26 +500,21 @@ def test_ranks_that_fill_no_nodes_are_refused():
 
 
 @pytest.mark.mpi
-def test_collectives_are_right_between_processes(made):
+def test_collectives_are_right_between_processes(made, lent):
     """Four ranks, two nodes of two: relays, running sums and chunks wait for each other's signals."""
     from umm_hw.mpi.executor import MpiExecutor
-    from umm_hw.mpi.job.job import MpiJob
 
-    job = MpiJob(4, timeout=120)
-    executor = MpiExecutor(job=job, replica=None)
-    try:
-        for what in COLLECTIVES:
-            asked = Collective(what, 4 * 1001, 4, root=1)
-            for way in possible(asked, made("tiers", 4)):
-                schedule = lowered(asked, made("tiers", 4), way, Manner(chunks=3))
-                given_ = operands(asked)
-                results = executor.run(schedule, given_).result
-                (out,) = asked.chain.outputs
-                assert np.array_equal(
-                    results, np.broadcast_to(asked.chain.reference(given_)[out], results.shape)
-                ), (what, way)
-    finally:
-        job.close()
+    executor = MpiExecutor(job=lent(4), replica=None)
+    for what in COLLECTIVES:
+        asked = Collective(what, 4 * 1001, 4, root=1)
+        for way in possible(asked, made("tiers", 4)):
+            schedule = lowered(asked, made("tiers", 4), way, Manner(chunks=3))
+            given_ = operands(asked)
+            results = executor.run(schedule, given_).result
+            (out,) = asked.chain.outputs
+            assert np.array_equal(
+                results, np.broadcast_to(asked.chain.reference(given_)[out], results.shape)
+            ), (what, way)
 
 
 def test_pieces_of_a_matrix_are_cut_along_its_longer_side():

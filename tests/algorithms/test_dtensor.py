@@ -135,6 +135,7 @@ def test_a_layout_that_leaves_a_rank_without_even_an_empty_tile_is_brought_to_a_
 
 
 @pytest.mark.mpi
+@pytest.mark.usefixtures("shared_ranks")
 @pytest.mark.parametrize("layout", ["row", "col"])
 def test_processes_give_the_product(layout):
     problem = umm.Problem(m=13, n=17, k=19, a=layout, b=layout, c=layout, ranks=4, dtype="float64")

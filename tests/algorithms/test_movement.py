@@ -36,7 +36,6 @@ from umm.schedules.rules.invariants import check
 from umm.schedules.table.details import ACCUMULATE, GET
 from umm.schedules.writer.builder import kept
 from umm_hw.mpi.executor import MpiExecutor
-from umm_hw.mpi.job.job import MpiJob
 
 
 @pytest.fixture(scope="session")
@@ -50,10 +49,8 @@ def test_multiplies_by_collectives_are_right_and_race_free(seed, nodes):
 
 
 @pytest.fixture(scope="module")
-def mpi():
-    job = MpiJob(4, timeout=120)
-    yield MpiExecutor(job=job, replica=None)
-    job.close()
+def mpi(lent):
+    return MpiExecutor(job=lent(4), replica=None)
 
 
 @pytest.mark.mpi

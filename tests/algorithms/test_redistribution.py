@@ -240,6 +240,7 @@ def test_the_guide_says_what_happens():
 
 
 @pytest.mark.mpi
+@pytest.mark.usefixtures("shared_ranks")
 @pytest.mark.parametrize(("before", "after", "way"), [("col", "2d@2", "relays"), ("row", "row@4", "ring")])
 def test_processes_redistribute(before, after, way):
     x, y = parsed(before, after, size=13, ranks=4)

@@ -27,7 +27,6 @@ from umm.schedules.table.details import GET
 from umm.schedules.writer.builder import Builder
 from umm.traces.bottleneck import below_peak
 from umm_hw.mpi.executor import MpiExecutor
-from umm_hw.mpi.job.job import MpiJob
 
 
 @settings(laws, max_examples=examples(60))
@@ -45,10 +44,8 @@ def test_attention_is_exact_on_processes(mpi, chain, seed):
 
 
 @pytest.fixture(scope="module")
-def mpi():
-    job = MpiJob(6, timeout=120)
-    yield MpiExecutor(job=job, replica=None)
-    job.close()
+def mpi(lent):
+    return MpiExecutor(job=lent(6), replica=None)
 
 
 def attention(tokens, layouts, way="auto", **more):

@@ -31,7 +31,6 @@ from umm.schedules.table.details import GEMM, GET, LOCAL, PUT
 from umm.space.assignments import Assignments
 from umm.space.pricing.assignments import AssignmentPricer
 from umm_hw.mpi.executor import MpiExecutor
-from umm_hw.mpi.job.job import MpiJob
 
 
 @st.composite
@@ -318,10 +317,8 @@ def test_a_mixture_is_exact_on_processes(mpi, chain, seed):
 
 
 @pytest.fixture(scope="module")
-def mpi():
-    job = MpiJob(6, timeout=120)
-    yield MpiExecutor(job=job, replica=None)
-    job.close()
+def mpi(lent):
+    return MpiExecutor(job=lent(6), replica=None)
 
 
 @pytest.mark.parametrize("parts", [1, 3])

@@ -106,6 +106,7 @@ def test_named_layouts_give_the_reference_in_any_order(name, scheme):
 
 
 @pytest.mark.mpi
+@pytest.mark.usefixtures("shared_ranks")
 def test_a_layer_and_its_gradients_are_right_on_processes():
     chain = outlined("transformer-layer").laid_out("sequence", ranks=4)
     given = operands_of(chain)

@@ -21,7 +21,6 @@ from umm.program import load_chain, save_chain
 from umm.schedules.races import races
 from umm.schedules.rules.invariants import check
 from umm_hw.mpi.executor import MpiExecutor
-from umm_hw.mpi.job.job import MpiJob
 
 options = st.fixed_dictionaries(
     {
@@ -59,10 +58,8 @@ def test_a_random_chain_is_right_in_any_legal_order_and_has_no_races(drawn, chos
 
 
 @pytest.fixture(scope="module")
-def mpi():
-    job = MpiJob(6, timeout=120)
-    yield MpiExecutor(job=job, replica=None)
-    job.close()
+def mpi(lent):
+    return MpiExecutor(job=lent(6), replica=None)
 
 
 @pytest.mark.mpi

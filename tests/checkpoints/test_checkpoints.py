@@ -21,7 +21,6 @@ from umm.errors import InputError
 from umm.layouts.layout import Layout
 from umm.program.tensors import Tensor
 from umm_hw.matrix import DTYPES, DistributedMatrix
-from umm_hw.mpi.job.job import MpiJob
 from umm_hw.numpy.transport import run_ranks
 
 X = np.random.default_rng(0).standard_normal((7, 5))
@@ -61,15 +60,14 @@ def test_a_matrix_comes_back_bit_for_bit_in_another_layout_on_other_ranks(data, 
 
 
 @pytest.mark.mpi
-def test_four_processes_save_and_two_load_in_another_layout(tmp_path):
-    job = MpiJob(4, timeout=60)
+def test_four_processes_save_and_two_load_in_another_layout(lent, tmp_path):
+    job = lent(4)
     texts = {"X": "2d@2:interleaved", "Y": "cyclic:2x2:2x2"}
     job.call(4, partial(mpi_programs.save_matrices, folder=tmp_path, texts=texts, array=X))
     for name in texts:
         load = partial(mpi_programs.load_matrix, folder=tmp_path, name=name, text="col:balanced", like=X)
         assert [[x.tobytes() for x in of_rank] for of_rank in job.call(2, load)] == [[X.tobytes()]] * 2
     assert len(list(tmp_path.glob("*.part"))) == 4
-    job.close()
 
 
 def test_one_process_saves_for_all_ranks_and_reads_whole_matrices(tmp_path):

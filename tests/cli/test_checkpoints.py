@@ -10,6 +10,7 @@ SIZES = ["--hidden", 24, "--ffn", 16, "--tokens", 10, "--backward"]
 MLP = ["run", "--machine", "h100-8", "--chain", "mlp", *SIZES, "--iters", 2, "--check"]
 
 
+@pytest.mark.usefixtures("shared_ranks")
 @pytest.mark.parametrize("executor", ["numpy", pytest.param("mpi", marks=pytest.mark.mpi)])
 def test_a_chain_that_one_run_saved_is_loaded_by_another(tmp_path, executor):
     """Saved by 4 ranks as 'sequence', run again by 2 as 'data': the same results."""

@@ -75,6 +75,7 @@ def test_a_collective_is_executed_and_checked():
 
 
 @pytest.mark.mpi
+@pytest.mark.usefixtures("shared_ranks")
 def test_a_collective_is_executed_by_processes():
     args = ("--executor", "mpi", "--ranks", 2, "-b", "1K", "-e", "1M", "-f", 1024, "--iters", 2, "--check")
     rows = record("collective", "all-gather", *args, "--algorithm", "ring")["rows"]

@@ -19,7 +19,6 @@ import umm
 from umm.algorithms.scheduling import algorithms
 from umm_hw.cuda.executor import CudaExecutor
 from umm_hw.mpi.executor import MpiExecutor
-from umm_hw.mpi.job.job import MpiJob
 from umm_hw.numpy.executor import NumpyExecutor
 
 
@@ -90,10 +89,8 @@ class TestNvshmemTwoRanksPerNode(AlgorithmConformance):
 class TestMpi(AlgorithmConformance):
     @pytest.fixture(scope="class")
     @classmethod
-    def executor(cls):
-        job = MpiJob(16, timeout=120)
-        yield partial(MpiExecutor, job=job)
-        job.close()
+    def executor(cls, lent):
+        return partial(MpiExecutor, job=lent(16))
 
     @pytest.mark.parametrize(
         ("name", "ranks", "options"),

@@ -13,7 +13,6 @@ from strategies import problems, schedule_options, stationaries
 
 import umm
 from umm_hw.mpi.executor import MpiExecutor
-from umm_hw.mpi.job.job import MpiJob
 
 pytestmark = pytest.mark.mpi
 
@@ -23,20 +22,16 @@ class TestSharedMemory(fewer(ranks=12, examples=30), ProgramConformance):
 
     @pytest.fixture(scope="class")
     @classmethod
-    def executor(cls):
-        job = MpiJob(16, timeout=120)
-        yield partial(MpiExecutor, job=job)
-        job.close()
+    def executor(cls, lent):
+        return partial(MpiExecutor, job=lent(16))
 
 
 @pytest.fixture(scope="module")
-def remote_job():
+def remote_job(lent):
     """Ranks that reach each other as if on different hosts."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("UMM_MPI_WINDOW", "remote")
-        job = MpiJob(8, timeout=120)
-    yield job
-    job.close()
+        return lent(8)
 
 
 @pytest.fixture(scope="module")

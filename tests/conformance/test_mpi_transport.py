@@ -3,18 +3,14 @@
 import pytest
 from conformance.transport_suite import TransportConformance
 
-from umm_hw.mpi.job.job import MpiJob
-
 pytestmark = pytest.mark.mpi
 
 
 class TestSharedMemory(TransportConformance):
     @pytest.fixture(scope="class")
     @classmethod
-    def run_ranks(cls):
-        job = MpiJob(12, timeout=120)
-        yield job.call
-        job.close()
+    def run_ranks(cls, lent):
+        return lent(12).call
 
 
 class TestRemoteMemory(TransportConformance):
@@ -22,9 +18,7 @@ class TestRemoteMemory(TransportConformance):
 
     @pytest.fixture(scope="class")
     @classmethod
-    def run_ranks(cls):
+    def run_ranks(cls, lent):
         with pytest.MonkeyPatch.context() as patch:
             patch.setenv("UMM_MPI_WINDOW", "remote")
-            job = MpiJob(12, timeout=120)
-        yield job.call
-        job.close()
+            return lent(12).call

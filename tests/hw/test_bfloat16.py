@@ -47,6 +47,7 @@ def test_an_unknown_type_is_told_those_of_a_matrix():
 
 @pytest.mark.parametrize("stationary", ["A", "B", "C"])
 @pytest.mark.parametrize("c_dtype", ["bf16", "float32"])
+@pytest.mark.usefixtures("shared_ranks")
 @pytest.mark.parametrize("executor", ["numpy", pytest.param("mpi", marks=pytest.mark.mpi)])
 def test_products_are_right(executor, c_dtype, stationary):
     pytest.importorskip("ml_dtypes")

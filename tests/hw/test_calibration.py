@@ -266,6 +266,7 @@ def test_every_second_gemm_has_a_transfer_beside_it(kind, ranks):
 
 
 @pytest.mark.mpi
+@pytest.mark.usefixtures("shared_ranks")
 def test_one_type_can_be_calibrated_after_another(quick, tmp_path, monkeypatch):
     """The file of the first one takes localhost's place, and has no peak of the second."""
     monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path))
@@ -276,6 +277,7 @@ def test_one_type_can_be_calibrated_after_another(quick, tmp_path, monkeypatch):
 
 
 @pytest.mark.mpi
+@pytest.mark.usefixtures("shared_ranks")
 def test_a_calibrated_machine_predicts_this_host(quick, tmp_path):
     path = tmp_path / "localhost.toml"
     result = command("machine", "calibrate", "--ranks", "2", "--dtype", "float32", "-o", path)
@@ -288,6 +290,7 @@ def test_a_calibrated_machine_predicts_this_host(quick, tmp_path):
 
 
 @pytest.mark.mpi
+@pytest.mark.usefixtures("shared_ranks")
 def test_the_file_of_before_is_kept_and_what_changed_is_said(quick, tmp_path):
     path = tmp_path / "here.toml"
     old = topology_text(replace(found(), accumulate_efficiency=Figure(1e-3, 0.0)))
@@ -302,6 +305,7 @@ def test_the_file_of_before_is_kept_and_what_changed_is_said(quick, tmp_path):
 
 
 @pytest.mark.mpi
+@pytest.mark.usefixtures("shared_ranks")
 def test_rounds_that_are_finished_are_kept_and_the_rest_measured_later(quick, tmp_path, monkeypatch):
     """Ctrl-C in the second of three rounds; the same command then measures two, and drops the kept file."""
     monkeypatch.setattr(host, "PASSES", 3)
@@ -328,6 +332,7 @@ def test_rounds_that_are_finished_are_kept_and_the_rest_measured_later(quick, tm
 
 
 @pytest.mark.mpi
+@pytest.mark.usefixtures("shared_ranks")
 def test_a_quick_calibration_ends_after_its_time(quick, tmp_path, monkeypatch):
     monkeypatch.setattr(host, "PASSES", 99)
     monkeypatch.setattr(host, "QUICK_S", 0.1)

@@ -1,11 +1,10 @@
 """Ranks keep to cores of their own; the locks of their memory let in one at a time."""
 
 import os
-from contextlib import closing
 from functools import partial
 from threading import Thread
-from time import sleep
 
+import mpi_programs
 import pytest
 
 from umm_hw.cores.threads import own_core
@@ -32,59 +31,17 @@ def test_where_ranks_share_cores_nobody_is_bound():
         assert os.sched_getaffinity(0) == cores
 
 
-def additions(transport, path, times):
-    """Add 1 to a number in a file so many times under rank 0's lock, by two threads."""
-
-    def add():
-        for _ in range(times):
-            transport.take_lock(0)
-            number = int(path.read_text())
-            sleep(1e-5)  # others run meanwhile
-            path.write_text(str(number + 1))
-            transport.release_lock(0)
-
-    threads = [Thread(target=add) for _ in range(2)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-
-
-def crossed(transport, times):
-    """Each of two threads takes the locks of both ranks in turns that cross those of the peer."""
-
-    def take(first):
-        for number in range(times):
-            rank = (first + number) % 2
-            transport.take_lock(rank)
-            sleep(1e-5)
-            transport.release_lock(rank)
-
-    threads = [Thread(target=take, args=(first,)) for first in range(2)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    return True
-
-
 @pytest.mark.mpi
-def test_threads_that_hold_one_lock_while_others_wait_for_another_are_no_deadlock():
+def test_threads_that_hold_one_lock_while_others_wait_for_another_are_no_deadlock(lent):
     """The system takes locks of a process, not of a thread, for a circle that is none."""
-    from umm_hw.mpi.job.job import MpiJob
-
-    with closing(MpiJob(2)) as job:
-        assert job.call(2, partial(crossed, times=300)) == [True, True]
+    assert lent(2).call(2, partial(mpi_programs.crossed, times=300)) == [True, True]
 
 
 @pytest.mark.mpi
 @pytest.mark.parametrize("window", ["shared", "remote"])
-def test_one_at_a_time_holds_a_lock_of_all_threads_of_all_ranks(tmp_path, monkeypatch, window):
-    from umm_hw.mpi.job.job import MpiJob
-
+def test_one_at_a_time_holds_a_lock_of_all_threads_of_all_ranks(lent, tmp_path, monkeypatch, window):
     monkeypatch.setenv("UMM_MPI_WINDOW", window)
     number = tmp_path / "number"
     number.write_text("0")
-    with closing(MpiJob(2)) as job:
-        job.call(2, partial(additions, path=number, times=50))
+    lent(2).call(2, partial(mpi_programs.additions, path=number, times=50))
     assert number.read_text() == "200"

@@ -74,6 +74,7 @@ def test_steps_of_any_layout_are_those_of_one_rank(sizes):
 
 
 @pytest.mark.mpi
+@pytest.mark.usefixtures("shared_ranks")
 @pytest.mark.parametrize("steps", [1, 5])
 @pytest.mark.parametrize("kernel", ["gemm", "syrk"])
 def test_steps_run_on_mpi(kernel, steps):

@@ -146,6 +146,7 @@ def test_ranks_of_one_process_cannot_be_delayed():
 
 
 @pytest.mark.mpi
+@pytest.mark.usefixtures("shared_ranks")
 def test_a_rank_at_a_twentieth_takes_that_long_on_mpi():
     """Each of two ranks multiplies 256x512x512 with nothing to fetch; one of them, drawn, at 5 %."""
     words = "run --executor mpi --ranks 2 -m 512 -n 512 -k 512 --a row --b row@2 --c row --iters 3 --check"

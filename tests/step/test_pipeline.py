@@ -89,6 +89,7 @@ def test_a_pipeline_of_three_stages_computes_the_same_as_one_rank(schedule):
 
 
 @pytest.mark.mpi
+@pytest.mark.usefixtures("shared_ranks")
 def test_a_pipeline_of_three_stages_and_four_micro_batches_runs_on_mpi():
     _exact(pipeline_chain(3, 4, 16, 32, dtype="float64"), "mpi")
 
