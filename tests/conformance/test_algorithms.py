@@ -87,10 +87,12 @@ class TestNvshmemTwoRanksPerNode(AlgorithmConformance):
 
 @pytest.mark.mpi
 class TestMpi(AlgorithmConformance):
+    most = 16 if WHOLE else 12
+
     @pytest.fixture(scope="class")
     @classmethod
     def executor(cls, lent):
-        return partial(MpiExecutor, job=lent(16))
+        return partial(MpiExecutor, job=lent(cls.most))
 
     @pytest.mark.parametrize(
         ("name", "ranks", "options"),

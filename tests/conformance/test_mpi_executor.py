@@ -19,11 +19,12 @@ pytestmark = pytest.mark.mpi
 
 class TestSharedMemory(fewer(ranks=12, examples=30), ProgramConformance):
     ranks = (2, 3, 4, 6)
+    many = 12
 
     @pytest.fixture(scope="class")
     @classmethod
     def executor(cls, lent):
-        return partial(MpiExecutor, job=lent(16))
+        return partial(MpiExecutor, job=lent(12))
 
 
 @pytest.fixture(scope="module")

@@ -9,7 +9,7 @@ import sys
 import tracemalloc
 
 import numpy as np
-from array_cases import Held
+from array_cases import Held, run
 from mpi4py import MPI
 
 import umm
@@ -125,6 +125,12 @@ def pblas_cases():
     return done
 
 
+def random_cases():
+    """The faults of 12 random cases on all ranks: none."""
+    wrong = [comm.allgather(run(comm, np.random.default_rng([38, number]))) for number in range(12)]
+    return [fault for faults in wrong for fault in faults if fault]
+
+
 def reads_a_tile():
     """Other ranks cannot reach the caller's memory one-sided."""
     wrapped("row", F).get_tile((0, 0))
@@ -195,9 +201,9 @@ def copied():
 
 
 STORIES = [
-    in_a_layout, redistributed, batched, in_flight, planned, on_half, pblas_cases, copied, layouts_differ,
-    calls_differ, factors_differ, one_is_read_only, one_is_strided, one_is_short, sizes_do_not_fit,
-    too_little_memory, writes_to_itself, a_layout_as_out, submatrix_leaves,
+    in_a_layout, redistributed, batched, in_flight, planned, on_half, pblas_cases, random_cases, copied,
+    layouts_differ, calls_differ, factors_differ, one_is_read_only, one_is_strided, one_is_short,
+    sizes_do_not_fit, too_little_memory, writes_to_itself, a_layout_as_out, submatrix_leaves,
     reads_a_tile,
 ]  # fmt: skip
 

@@ -5,7 +5,9 @@ import signal
 import socket
 import time
 from contextlib import suppress
+from importlib import import_module
 from threading import Thread
+from unittest.mock import patch
 
 import numpy as np
 
@@ -49,8 +51,8 @@ def stick(transport, arrays, limit, operands=None):
 
 def starve(transport, arrays, free, operands=None):
     """The host has less memory free than the schedule needs."""
-    memory.free_memory = lambda: free
-    program.perform(transport, arrays, operands)
+    with patch.object(memory, "free_memory", lambda: free):
+        program.perform(transport, arrays, operands)
 
 
 def clock_offset(transport):
@@ -62,6 +64,17 @@ def clock_offset(transport):
 
 def ranks(transport):
     return transport.rank
+
+
+def set_constants(transport, values):
+    """Set names of modules, given as ``module:name``; those of before come back, to be set again."""
+    before = {}
+    for place, value in values.items():
+        module, name = place.split(":")
+        owner = import_module(module)
+        before[place] = getattr(owner, name)
+        setattr(owner, name, value)
+    return before
 
 
 def additions(transport, path, times):

@@ -3,8 +3,10 @@
 import re
 import tomllib
 from dataclasses import replace
+from functools import partial
 from itertools import product
 
+import mpi_programs
 import numpy as np
 import pytest
 from command import good, record
@@ -58,8 +60,24 @@ def found(devices=2, share=1.0, pace=1.0, lost=0.4):
     )
 
 
+BRIEF = {
+    "umm_hw.calibrate.host_benchmarks:SHARE_SECONDS": 0.02,
+    "umm_hw.calibrate.host_benchmarks:SHORTEST": 1e-4,
+    "umm_hw.calibrate.host_benchmarks:REGION": 2**21,
+    "umm_hw.mpi.program:READING": 5,
+}
+
+
 @pytest.fixture
-def quick(monkeypatch):
+def brief(lent, shared_ranks):
+    """Ranks that measure each thing for a short time, of little memory."""
+    (before, _) = lent(2).call(2, partial(mpi_programs.set_constants, values=BRIEF))
+    yield
+    lent(2).call(2, partial(mpi_programs.set_constants, values=before))
+
+
+@pytest.fixture
+def quick(brief, monkeypatch):
     """Few and small measurements: the test is that they are made, not their values."""
     monkeypatch.setattr(host, "GEMM_SIZES", dict.fromkeys(host.GEMM_SIZES, (16, 64)))
     monkeypatch.setattr(host, "SIZES", (2**14, 2**16, 2**18, 2**20))
@@ -266,7 +284,6 @@ def test_every_second_gemm_has_a_transfer_beside_it(kind, ranks):
 
 
 @pytest.mark.mpi
-@pytest.mark.usefixtures("shared_ranks")
 def test_one_type_can_be_calibrated_after_another(quick, tmp_path, monkeypatch):
     """The file of the first one takes localhost's place, and has no peak of the second."""
     monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path))
@@ -277,7 +294,6 @@ def test_one_type_can_be_calibrated_after_another(quick, tmp_path, monkeypatch):
 
 
 @pytest.mark.mpi
-@pytest.mark.usefixtures("shared_ranks")
 def test_a_calibrated_machine_predicts_this_host(quick, tmp_path):
     path = tmp_path / "localhost.toml"
     result = command("machine", "calibrate", "--ranks", "2", "--dtype", "float32", "-o", path)
@@ -290,7 +306,6 @@ def test_a_calibrated_machine_predicts_this_host(quick, tmp_path):
 
 
 @pytest.mark.mpi
-@pytest.mark.usefixtures("shared_ranks")
 def test_the_file_of_before_is_kept_and_what_changed_is_said(quick, tmp_path):
     path = tmp_path / "here.toml"
     old = topology_text(replace(found(), accumulate_efficiency=Figure(1e-3, 0.0)))
@@ -305,7 +320,6 @@ def test_the_file_of_before_is_kept_and_what_changed_is_said(quick, tmp_path):
 
 
 @pytest.mark.mpi
-@pytest.mark.usefixtures("shared_ranks")
 def test_rounds_that_are_finished_are_kept_and_the_rest_measured_later(quick, tmp_path, monkeypatch):
     """Ctrl-C in the second of three rounds; the same command then measures two, and drops the kept file."""
     monkeypatch.setattr(host, "PASSES", 3)
@@ -332,7 +346,6 @@ def test_rounds_that_are_finished_are_kept_and_the_rest_measured_later(quick, tm
 
 
 @pytest.mark.mpi
-@pytest.mark.usefixtures("shared_ranks")
 def test_a_quick_calibration_ends_after_its_time(quick, tmp_path, monkeypatch):
     monkeypatch.setattr(host, "PASSES", 99)
     monkeypatch.setattr(host, "QUICK_S", 0.1)

@@ -115,7 +115,7 @@ def test_a_frozen_rank_is_named_with_what_was_waited_for():
 
 
 def test_a_rank_that_fails_alone_is_named_with_its_error():
-    message, seconds = ended_by(partial(mpi_programs.fail, rank=1))
+    message, seconds = ended_by(partial(mpi_programs.fail, rank=1), ranks=2)
     assert message.endswith("rank 1 failed: ZeroDivisionError: on purpose")
     assert seconds < 5
 
@@ -127,27 +127,26 @@ def test_an_action_that_never_ends_is_named():
         job.call(3, partial(mpi_programs.stick, arrays=arrays, limit=1.5), operands_of(small(3)))
 
 
-def test_memory_that_is_not_there_is_refused_before_it_is_taken_and_the_ranks_go_on():
+def test_memory_that_is_not_there_is_refused_before_it_is_taken_and_the_ranks_go_on(lent):
     """64x48x32 in float32 is 62.0 KiB with its pools and the gathered C; 20,000 bytes are free."""
-    job = MpiJob(2, timeout=60)
+    job = lent(2)
     schedule = small(2, b="row", c="row")
     with pytest.raises(InfeasibleError, match=r"2 ranks on one host need .* 19.5 KiB is free: .* short"):
         job.call(2, partial(mpi_programs.starve, arrays=to_arrays(schedule), free=20_000))
     assert job.call(2, mpi_programs.ranks) == [0, 1]
-    job.close()
 
 
-def test_clocks_of_ranks_are_aligned_better_than_50_microseconds():
+def test_clocks_of_ranks_are_aligned_better_than_50_microseconds(lent):
     """By questions and answers, as between hosts; on this one all ranks read the same clock."""
-    job = MpiJob(2, timeout=60)
+    job = lent(2)
     offsets = min(
         (job.call(2, mpi_programs.clock_offset) for _ in range(5)), key=lambda result: abs(result[1])
     )
-    job.close()
     assert offsets[0] == 0
     assert abs(offsets[1]) < 50e-6
 
 
+@pytest.mark.usefixtures("shared_ranks")
 def test_more_ranks_than_the_job_has_are_refused_and_fewer_are_fine():
     executor = MpiExecutor(ranks=2, timeout=60)
     schedule = small(3)
@@ -189,7 +188,7 @@ def test_mpi_starts_in_the_ranks_alone():
 
 
 def test_a_script_under_mpiexec_is_led_by_rank_0_and_ends_with_it():
-    assert scripted(SCRIPT, ranks=3) == (0, "done, MPI here: True\n")
+    assert scripted(SCRIPT, ranks=2) == (0, "done, MPI here: True\n")
     assert scripted(SCRIPT + "raise SystemExit(5)", ranks=2)[0] == 5
 
 
