@@ -106,19 +106,20 @@ def slot_offsets(sizes: Ints) -> Ints:
     return offsets
 
 
-def resolve(schedule: Schedule, memory: Memory) -> Iterator[Work]:
-    """Yield the memory of each action, in row order."""
+def resolve(schedule: Schedule, memory: Memory, rows: Ints | None = None) -> Iterator[Work]:
+    """Yield the memory of each action, in row order; of some rows alone if these are given."""
     details = schedule.details
+    rows = np.arange(len(schedule)) if rows is None else rows
     blocks = _blocks(schedule, memory)
-    written, *read = (_pieces(schedule, blocks, operand) for operand in range(details.operands))
+    written, *read = (_pieces(schedule, blocks, operand, rows) for operand in range(details.operands))
     forms = zip(
-        *(x.tolist() for x in (details.trans, details.alpha, details.beta, details.batch)),
-        *([tuple(row) for row in x.tolist()] for x in (details.batch_axes, details.groups)),
+        *(x[rows].tolist() for x in (details.trans, details.alpha, details.beta, details.batch)),
+        *([tuple(row) for row in x[rows].tolist()] for x in (details.batch_axes, details.groups)),
         strict=True,
     )
     maps = _Maps(schedule)
-    for row, (kind, form, target, reads) in enumerate(
-        zip(schedule.kind.tolist(), forms, written, zip(*read, strict=True), strict=True)
+    for row, kind, form, target, reads in zip(
+        rows.tolist(), schedule.kind[rows].tolist(), forms, written, zip(*read, strict=True), strict=True
     ):
         if target is None:
             yield NOTHING
@@ -153,17 +154,17 @@ class _Maps:
         return Mapped(known, made.parameters, spans[0], spans[1], known.whole(shapes), pieces)
 
 
-def _pieces(schedule: Schedule, blocks: list[Block], operand: int) -> list[Block | None]:
-    """Return the memory of one operand of every action, None where there is none."""
+def _pieces(schedule: Schedule, blocks: list[Block], operand: int, actions: Ints) -> list[Block | None]:
+    """Return the memory of one operand of some actions, None where there is none."""
     details, buffers = schedule.details, schedule.buffers
-    buffer = details.buffer[:, operand]
+    buffer = details.buffer[actions, operand]
     if not blocks:
         return [None] * len(buffer)
     operands = np.array([(x.offset, x.stride, x.dtype.itemsize) for x in blocks])[buffer]
-    down = details.rows[:, operand, 0] - buffers.rows[buffer, 0]
-    right = details.cols[:, operand, 0] - buffers.cols[buffer, 0]
+    down = details.rows[actions, operand, 0] - buffers.rows[buffer, 0]
+    right = details.cols[actions, operand, 0] - buffers.cols[buffer, 0]
     offsets = operands[:, 0] + (down * operands[:, 1] + right) * operands[:, 2]
-    rows, cols = details.shape[:, operand].T.tolist()
+    rows, cols = details.shape[actions, operand].T.tolist()
     return [
         None if block is None else Block(block.rank, block.heap, offset, m, n, block.stride, block.dtype)
         for block, offset, m, n in zip(

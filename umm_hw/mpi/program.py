@@ -87,11 +87,11 @@ def perform(
         transport.reserve((needs + 64 * heaps).tolist())
         performance = Performance(schedule, [transport], operands)
         flags = _Flags(transport, signals.flag_count)
-    works = list(resolve(schedule, performance.memory))
+    rows = (schedule.rank == transport.rank).nonzero()[0]
     ranks = {transport.rank: transport}
     steps = {
-        row: array_step(int(schedule.kind[row]), works[row], ranks, multiply)
-        for row in (schedule.rank == transport.rank).nonzero()[0].tolist()
+        row: array_step(int(schedule.kind[row]), work, ranks, multiply)
+        for row, work in zip(rows.tolist(), resolve(schedule, performance.memory, rows), strict=True)
     }
     with ACTIVITY.during("all ranks to have their tiles"):
         performance.load()
