@@ -1,8 +1,9 @@
 """All tests on two cores, both busy to the end: ``python -m tests [OPTION OF PYTEST …]``.
 
-Parts wait in a line for two workers, those that take longest first. One part has all tests that start ranks,
-for two jobs of eight ranks on two cores would time each other out. What a part prints is shown when it is
-done.
+Parts wait in a line for two workers, those that take longest first. One part has the tests that start many
+ranks, for two jobs of eight ranks on two cores would time each other out. Tests of jobs that fail or do not
+start have two or three ranks and mostly wait: they are beside all others. What a part prints is shown when it
+is done.
 """
 
 import subprocess
@@ -20,15 +21,18 @@ FOLDERS = (
     ("explorer", "golden", "hw", "machines", "schedules"),
 )
 """Folders by part, the longest first: to start and to collect takes 3 s a part. All else is a part too."""
+WAITING = ("tests/hw/test_mpi_failures.py", "tests/hw/test_mpi_starts.py")
+"""Files whose tests wait for most of their time."""
 CACHE = ".pytest_cache/parts"
 
 
 def parts() -> list[list[str]]:
-    """Return the arguments of pytest for each part."""
+    """Return the arguments of pytest for each part, of which the first is to run beside all others."""
     paths = [[f"tests/{name}" for name in folders] for folders in FOLDERS]
     others = [f"--ignore={path}" for part in paths for path in part]
     first, *rest = [["-m", "not mpi", *part] for part in paths]
-    return [["-m", "mpi and not two_hosts", *with_ranks()], first, ["-m", "not mpi", *others], *rest]
+    ranks = ["-m", "mpi and not two_hosts", *(x for x in with_ranks() if x not in WAITING)]
+    return [[*WAITING], ranks, first, ["-m", "not mpi", *others], *rest]
 
 
 def with_ranks() -> list[str]:
@@ -50,8 +54,10 @@ def performed(part: list[str]) -> int:
 
 def main() -> int:
     began = perf_counter()
-    with ThreadPoolExecutor(2) as workers:
-        codes = list(workers.map(performed, parts()))
+    waiting, *others = parts()
+    with ThreadPoolExecutor(1) as beside, ThreadPoolExecutor(2) as workers:
+        waited = beside.submit(performed, waiting)
+        codes = [*workers.map(performed, others), waited.result()]
     print(f"all in {perf_counter() - began:.0f} s", flush=True)
     return max(abs(code) for code in codes)
 
