@@ -4,7 +4,7 @@ from time import perf_counter, sleep
 
 FIRST_PAUSE = 20e-6  # seconds
 GROWTH = 1.5
-LONGEST_PAUSE = 0.2  # seconds; by then a wait sees that another thread or rank has failed
+LONGEST_PAUSE = 0.2  # seconds; a wait that looks for failures sees one within this time
 # Share of its time that a long wait may last too long. A look takes 25 us of a core that others may multiply
 # on: one every 200 us slowed the multiplies of a pipeline's stages by 13 %.
 SLACK = 0.02

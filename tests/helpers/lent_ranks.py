@@ -51,7 +51,7 @@ def end() -> None:
 
 def _started(ranks: int) -> MpiJob:
     """Return the smallest job that runs and has the ranks; without one, the smallest is started."""
-    window = os.environ.get("UMM_MPI_WINDOW", "")
+    window = os.environ.get("UMM_MPI_WINDOW", "shared")
     sizes = [size for size in SIZES if size >= ranks]
     for size in sizes:
         if (job := _jobs.get((size, window))) and job.running:
