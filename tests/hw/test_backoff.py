@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from umm_hw import backoff
-from umm_hw.backoff import FIRST_PAUSE, GROWTH, LONGEST_PAUSE, SLACK, Backoff
+from umm_hw.cores import backoff
+from umm_hw.cores.backoff import FIRST_PAUSE, GROWTH, LONGEST_PAUSE, SLACK, Backoff
 
 LOOK = 25e-6  # seconds that a look takes
 usuals = st.floats(FIRST_PAUSE, 2e-3)

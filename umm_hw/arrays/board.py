@@ -18,7 +18,7 @@ from umm.errors import UmmError
 from umm.host.launcher import is_stopped, proxy_above, started
 from umm_hw.arrays.group import Group, here, on_one_host
 from umm_hw.arrays.late import Late
-from umm_hw.backoff import ROUND_SLACK, Backoff
+from umm_hw.cores.backoff import ROUND_SLACK, Backoff
 
 ENTERED, PUBLISHED, READ, SUMMED, LEFT, DIGEST = range(6)
 """Columns of the board: calls a rank has entered, steps it has published, steps of others it has read, the

@@ -21,7 +21,7 @@ from umm_hw.arrays import board as boards
 from umm_hw.arrays.board import Board, Parts, shared_board
 from umm_hw.arrays.group import Group, Message
 from umm_hw.arrays.late import Late
-from umm_hw.backoff import ROUND_SLACK, Backoff
+from umm_hw.cores.backoff import ROUND_SLACK, Backoff
 
 A, B, P = "ABP"
 _USUAL_PAUSE = 400e-6  # seconds between two looks at a message

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from umm_hw.arrays.late import Late
-from umm_hw.backoff import ROUND_SLACK, Backoff
+from umm_hw.cores.backoff import ROUND_SLACK, Backoff
 
 
 class Message(Protocol):

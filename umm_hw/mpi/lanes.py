@@ -6,7 +6,7 @@ from threading import Event, Lock, Thread
 from time import perf_counter, sleep
 from typing import Protocol
 
-from umm_hw.backoff import LONGEST_PAUSE, Backoff
+from umm_hw.cores.backoff import LONGEST_PAUSE, Backoff
 from umm_hw.cores.threads import answer_quickly, wake_on_time
 from umm_hw.mpi.job.activity import ACTIVITY, Doing
 from umm_hw.waits import RankOrder

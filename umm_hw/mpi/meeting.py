@@ -3,7 +3,7 @@
 import numpy as np
 from mpi4py import MPI
 
-from umm_hw.backoff import ROUND_SLACK, Backoff
+from umm_hw.cores.backoff import ROUND_SLACK, Backoff
 from umm_hw.mpi import wait
 from umm_hw.mpi.windows import SharedWindow
 

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from mpi4py import MPI
 
-from umm_hw.backoff import ROUND_SLACK, Backoff
+from umm_hw.cores.backoff import ROUND_SLACK, Backoff
 
 USUAL_PAUSE = 500e-6  # seconds between two looks
 

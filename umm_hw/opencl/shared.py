@@ -14,7 +14,7 @@ import pyopencl as cl
 
 from umm.arrays import Ints
 from umm.errors import ExecutorUnavailableError
-from umm_hw.backoff import Backoff
+from umm_hw.cores.backoff import Backoff
 from umm_hw.devices.device import Stream
 from umm_hw.opencl.device import OpenClDevice
 from umm_hw.opencl.platforms import visible

@@ -14,7 +14,7 @@ from threadpoolctl import threadpool_limits
 from umm.errors import UmmError
 from umm.host import launcher as segments
 from umm.host.launcher import launched_size
-from umm_hw.backoff import Backoff
+from umm_hw.cores.backoff import Backoff
 from umm_hw.cores.threads import own_core
 from umm_hw.mpi import wait
 from umm_hw.mpi.job.activity import ACTIVITY
