@@ -198,6 +198,15 @@ def test_chunks_of_prompts_beside_decoding_read_weights_once():
     assert "leave it or --prefill-ranks out" in result.output
 
 
+def test_a_range_holds_the_answer_where_chunks_have_many_prompts_of_short_answers():
+    """85 prompts come with each iteration, and a chunk adds less to decoding that is slower."""
+    sizes = {"input": 32768, "output": 3, "chunk": 10**6, "tp": 8, "ep": 8, "concurrency": 256}
+    model, machine = find_model("llama-4-maverick"), umm.machine("mi300x-8")
+    result = served(model, machine, "trtllm", **sizes)
+    assert result.tpot_range[0] <= result.tpot <= result.tpot_range[1]
+    assert result.ttft_range[0] <= result.ttft <= result.ttft_range[1]
+
+
 def test_the_cache_has_the_engines_type_unless_another_is_asked_for():
     """TensorRT-LLM caches in 8 bits beside weights of 8; vLLM only where checkpoints say so."""
     flags = ("--concurrency", "8", "--json", "--precision", "fp8")

@@ -132,7 +132,9 @@ def serve(model: Model, deployment: Deployment, rates: Rates, prefill: Deploymen
     Args:
         prefill: Ranks that compute prompts alone; None if the same do.
     """
-    one, fast, slow = (_times(model, deployment, _varied(rates, side), prefill) for side in (0, 1, -1))
+    one, *sides = (_times(model, deployment, _varied(rates, side), prefill) for side in (0, 1, -1))
+    # Many prompts beside few answers cost what a chunk adds to decoding, which slower decoding makes less.
+    ttft, tpot = ((min(x), max(x)) for x in list(zip(one, *sides, strict=True))[:2])
     ranks = deployment.ranks + (prefill.ranks if prefill else 0)
     memory = _memory(model, deployment, rates)
     share = running(model, deployment, rates) / deployment.sequences
@@ -141,7 +143,7 @@ def serve(model: Model, deployment: Deployment, rates: Rates, prefill: Deploymen
         memory["cache"] = min(memory["cache"], room)
     at_once = share * deployment.concurrency
     return Served(
-        one.ttft, one.tpot, (fast.ttft, slow.ttft), (fast.tpot, slow.tpot), one.decode, one.prompt,
+        one.ttft, one.tpot, ttft, tpot, one.decode, one.prompt,
         at_once / one.tpot / ranks, at_once, memory, one.mixed,
     )  # fmt: skip
 
