@@ -414,7 +414,7 @@ def _measured(
     # machine: the device, with its tables. law: seconds on a machine of sizes, as benchmarks measure them
     # with a warm cache.
     tables = machine.serving
-    rows = tables.rows.get((kernel, format_text(*shape))) if tables else None
+    rows = tables.of(kernel, format_text(*shape)) if tables else None
     if rows is None or tables is None:
         return took
     points = np.stack([np.ravel(x) for x in np.broadcast_arrays(*sizes)], axis=1).astype(np.float64)

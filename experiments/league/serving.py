@@ -21,7 +21,7 @@ from umm.machines.drafts.measured import SYSTEMS, table_text
 from umm.machines.drafts.measured_serving import MODULES, read_serving_tables
 from umm.machines.experts import FORMATS, load_of, rows_of_experts
 from umm.machines.prefill import causal
-from umm.machines.serving_tables import COLUMNS, read_serving
+from umm.machines.serving_tables import COLUMNS, ServingTables, read_kernels
 from umm.machines.settings import with_settings
 
 PEAKS = {"bfloat16": "bfloat16", "float8": "float8_e4m3"}
@@ -83,7 +83,7 @@ def _with_table(machine: Machine, known: pd.DataFrame) -> Machine:
         source, table = Path(folder) / "known.parquet", Path(folder) / "known.csv"
         known.to_parquet(source)
         table.write_text(table_text(read_serving_tables([source])[0], COLUMNS), encoding="utf-8")
-        return replace(machine, serving=read_serving(table, machine))
+        return replace(machine, serving=ServingTables(read_kernels(table, machine), machine))
 
 
 def law(game: Game) -> Floats:

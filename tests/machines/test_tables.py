@@ -1,14 +1,17 @@
 """Measured multiplies beside a machine file: where they are near they count, elsewhere the law does."""
 
+import pickle
+
 import numpy as np
 import pytest
 
 import umm
 from tests.helpers.command import good
 from tests.helpers.command import umm as command
+from umm import kept
 from umm.cost import gemm_seconds, table_factors
 from umm.errors import InputError, MachineError
-from umm.machines import machine, user_folder
+from umm.machines import machine, parts, tables, user_folder
 from umm.machines.drafts.measured import aic_table, read_measured
 from umm.machines.kernels import Kernels
 from umm.machines.tables import FAMILIES, ROWS_EACH, beside
@@ -109,6 +112,27 @@ def test_a_table_stays_with_a_machine_whose_numbers_are_set_and_not_with_another
     assert float(gemm_seconds(machine("mine"), "bfloat16", 64, 1024, 1024, 2)) == pytest.approx(30e-6)
     path.unlink()
     assert machine("mine").tables is None
+
+
+def test_a_later_command_reads_the_rows_of_the_types_that_it_asks_for_alone(tmp_path, monkeypatch):
+    """Two types beside a file: the kept machine has neither, and asking for one reads no table again."""
+    monkeypatch.setattr(kept, "_folders", [tmp_path / "kept"])
+    mine = imported(tmp_path, "bfloat16,64,1024,1024,0.02", "fp8,64,1024,1024,0.01")
+    again = pickle.loads(pickle.dumps(mine))
+    monkeypatch.setattr(tables, "read_rows", None)
+    parts._every.cache_clear()
+    assert (again, list(again.tables.rows), again.tables.rows._parts) == (mine, ["bfloat16", "float8"], {})
+    assert float(gemm_seconds(again, "bfloat16", 64, 1024, 1024, 2)) == pytest.approx(20e-6)
+    assert list(again.tables.rows._parts) == ["bfloat16"]
+
+
+def test_rows_that_were_written_since_the_machine_was_read_are_not_taken_for_those_it_has(tmp_path):
+    mine = pickle.loads(pickle.dumps(imported(tmp_path, "bfloat16,64,1024,1024,0.02")))
+    path = beside(mine.source_path)
+    path.write_text(path.read_text().replace("2e-05", "0.00003"))
+    parts._every.cache_clear()
+    with pytest.raises(MachineError, match="was written while it was read; run the command again"):
+        gemm_seconds(mine, "bfloat16", 64, 1024, 1024, 2)
 
 
 def test_the_least_time_of_a_shape_counts_and_types_of_others_are_left_out(tmp_path):

@@ -15,6 +15,7 @@ from umm.errors import InputError, MachineError, expect
 from umm.files import MOST_TEXT, read_bytes, read_toml, shown
 from umm.kept import kept
 from umm.machines.machine import Machine
+from umm.machines.parts import Parts, digest
 from umm.quoting.terminal import in_lines, visible
 
 TF32 = ":tf32"
@@ -179,22 +180,24 @@ def _found(name_or_path: str | Path) -> Machine:
 def _written(path: Path) -> tuple[str, ...] | None:
     """Return where a machine file is, and hashes of it and its tables; None if one cannot be read."""
     try:
-        files = [read_bytes(x, MOST_TEXT) for x in (path, *_beside(path)) if _is_file(x)]
-    except InputError:
+        content = hashlib.sha256(read_bytes(path, MOST_TEXT)).hexdigest()
+        return str(path), content, *(digest(x) for x in _beside(path) if _is_file(x))
+    except (InputError, MachineError):
         return None
-    return str(path), *(hashlib.sha256(x).hexdigest() for x in files)
 
 
 def _load(path: Path) -> Machine:
     from umm.machines.build import build
-    from umm.machines.serving_tables import read_serving
-    from umm.machines.tables import read_tables
+    from umm.machines.serving_tables import ServingTables, read_kernels
+    from umm.machines.tables import Tables, read_rows
 
-    machine = build(_content(path), path, path.stem)
+    plain = machine = build(_content(path), path, path.stem)
     multiplies, serving = _beside(path)
     if _is_file(multiplies):
-        machine = replace(machine, tables=read_tables(multiplies, machine.law_of, machine.name))
-    return replace(machine, serving=read_serving(serving, machine)) if _is_file(serving) else machine
+        machine = replace(machine, tables=Tables(Parts(multiplies, plain, read_rows), multiplies.name))
+    if _is_file(serving):
+        machine = replace(machine, serving=ServingTables(Parts(serving, plain, read_kernels), plain))
+    return machine
 
 
 def _beside(path: Path) -> tuple[Path, Path]:

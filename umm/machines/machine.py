@@ -24,6 +24,7 @@ from umm.machines.fused import Attention, Grouped
 from umm.machines.kernels import Kernels
 from umm.machines.load import Load
 from umm.machines.numbers import DeviceNumbers, Fact, facts_of
+from umm.machines.parts import Parts
 from umm.machines.prefill import Prefill
 from umm.machines.unequal import Paces
 from umm.units import counted
@@ -439,6 +440,10 @@ def _plain(value: Any, add: Callable[[bytes], None]) -> None:
         add(np.ascontiguousarray(value).tobytes())
     elif isinstance(value, Fabric):
         add(f"{type(value).__name__} {value.shape} {value.near} {len(value.names)}".encode())
+    elif isinstance(value, Parts):
+        add(value.digest.encode())
+    elif isinstance(value, Machine):
+        add(value.sha.encode())
     elif isinstance(value, Table):
         add(value.model_dump_json().encode())
     elif isinstance(value, Mapping):

@@ -10,6 +10,7 @@ import io
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import accumulate, pairwise
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +19,8 @@ import numpy as np
 from umm.arrays import Floats
 from umm.errors import MachineError
 from umm.files import read_text
-from umm.machines.tables import INSIDE_DOUBLINGS, MAX_TABLE, MOST_ROWS, weighed
+from umm.machines.parts import MAX_TABLE
+from umm.machines.tables import INSIDE_DOUBLINGS, MOST_ROWS, weighed
 from umm.numbers import parse_real
 from umm.quoting.terminal import visible
 
@@ -77,22 +79,48 @@ def format_text(*values: object) -> str:
 
 
 @dataclass(frozen=True, eq=False)
+class KernelRows:
+    """Measured rows of one kernel in all formats."""
+
+    table: Floats  # sizes and seconds, a row each, with those of a format together
+    formats: Mapping[str, tuple[int, int]]  # first row of each format, and the first of the next
+
+    def of(self, form: str) -> ServingRows | None:
+        """Return the rows of a format; None if there are none."""
+        if form not in self._asked:
+            start, end = self.formats.get(form, (0, 0))
+            rows = self.table[start:end]
+            self._asked[form] = ServingRows(rows[:, :-1], rows[:, -1]) if len(rows) else None
+        return self._asked[form]
+
+    @cached_property
+    def _asked(self) -> dict[str, ServingRows | None]:
+        """Rows of formats that were asked for before."""
+        return {}
+
+
+@dataclass(frozen=True, eq=False)
 class ServingTables:
     """Measured attention and experts of a machine."""
 
-    rows: Mapping[tuple[str, str], ServingRows]  # by kernel and format
+    kernels: Mapping[str, KernelRows]  # by name
     base: Any  # the machine by its file alone, whose laws the rows are compared with
 
+    def of(self, kernel: str, form: str) -> ServingRows | None:
+        """Return the rows of a kernel in a format; None if there are none."""
+        rows = self.kernels.get(kernel)
+        return None if rows is None else rows.of(form)
 
-def read_serving(path: Path, machine: Any) -> ServingTables:
-    """Return the measured attention and experts of a table that ``umm machine import --kernels`` wrote.
+
+def read_kernels(path: Path, machine: Any) -> dict[str, KernelRows]:
+    """Return the measured attention and experts of a table of ``umm machine import --kernels``, by kernel.
 
     MachineError if it is no such table.
 
     Args:
-        machine: By its file alone.
+        machine: It is beside; any has such kernels or prices without them.
     """
-    rows: dict[tuple[str, str], list[list[float]]] = {}
+    by_kernel: dict[str, dict[str, list[list[float]]]] = {}
     name = visible(path.name)
     try:
         lines = csv.DictReader(io.StringIO(read_text(path, MAX_TABLE), newline=""))
@@ -102,11 +130,15 @@ def read_serving(path: Path, machine: Any) -> ServingTables:
             row = [parse_real(x, "a size") for x in [*line["sizes"].split(), line["seconds"] or ""]]
             if len(row) != 1 + len(SIZES.get(line["kernel"], row)) or min(row) <= 0 or number > MOST_ROWS:
                 raise MachineError(f"{name}, line {number}: sizes and times are more than 0")
-            rows.setdefault((line["kernel"], line["format"]), []).append(row)
+            by_kernel.setdefault(line["kernel"], {}).setdefault(line["format"], []).append(row)
     except (OSError, ValueError, TypeError, AttributeError, csv.Error) as error:
         raise MachineError(f"{name} cannot be read: {visible(str(error))}") from None
-    arrays = {key: np.array(some) for key, some in rows.items()}
-    return ServingTables({key: ServingRows(x[:, :-1], x[:, -1]) for key, x in arrays.items()}, machine)
+    kernels = {}
+    for kernel, forms in by_kernel.items():
+        edges = [0, *accumulate(map(len, forms.values()))]
+        table = np.array([row for rows in forms.values() for row in rows])
+        kernels[kernel] = KernelRows(table, dict(zip(forms, pairwise(edges), strict=True)))
+    return kernels
 
 
 def beside(path: Path) -> Path:

@@ -7,10 +7,11 @@ differences.
 
 import csv
 import io
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -19,6 +20,7 @@ from umm.dtypes import BLOCK, FLOAT8, PRICED, has_blocks, rated
 from umm.errors import MachineError
 from umm.files import read_text
 from umm.machines.kernels import Kernels
+from umm.machines.parts import MAX_TABLE
 from umm.numbers import parse_real
 from umm.quoting.terminal import visible
 
@@ -38,7 +40,6 @@ INSIDE_DOUBLINGS = 1.0  # doublings to the nearest row up to which a shape count
 C_ITEMSIZE = 2  # bytes of an element of C, as engines have it
 NO_LAW = "the file of {} has no kernels; begin with --from 'h100-8 kernels=vllm' or another that has"
 MAX_KNOWN = 2**17  # shapes whose factors are kept
-MAX_TABLE = 2**26  # bytes of a table that are read
 MOST_DOUBLINGS = 64  # of m, which is below 2^31; more than any, so that keys of families do not meet
 MOST_ROWS = 2_000_000  # rows of a table, about as many as `MAX_TABLE` bytes hold
 
@@ -182,14 +183,13 @@ class Tables:
         return self.rows.get(f"{name}:{BLOCK}" if has_blocks(dtype) else name)
 
 
-def read_tables(path: Path, law_of: Callable[[str], Kernels | None], machine: str) -> Tables:
-    """Return the measured multiplies of a table that ``umm machine import --kernels`` wrote.
+def read_rows(path: Path, machine: Any) -> dict[str, Rows]:
+    """Return the measured multiplies of a table that ``umm machine import --kernels`` wrote, by type.
 
     MachineError if it is not such a table, or of types of which the machine's file has no kernels.
 
     Args:
-        law_of: The kernels of a type in the machine's file; None if there are none.
-        machine: Its name, for errors.
+        machine: By its file alone.
     """
     by_type: dict[str, list[tuple[float, ...]]] = {}
     try:
@@ -205,16 +205,16 @@ def read_tables(path: Path, law_of: Callable[[str], Kernels | None], machine: st
         raise MachineError(f"{visible(path.name)} cannot be read: {visible(str(error))}") from None
     rows = {}
     for dtype, some in by_type.items():
-        law = law_of(dtype)
+        law = machine.law_of(dtype)
         if law is None:
             raise MachineError(
-                f"{visible(path.name)} has {visible(dtype)}, of which {NO_LAW.format(machine)}"
+                f"{visible(path.name)} has {visible(dtype)}, of which {NO_LAW.format(machine.name)}"
             )
         array = np.array(some)
         rows[dtype] = Rows(np.log2(array[:, :3]), array[:, 3], law)
-        # Priced now, once: later commands read the machine as this one keeps it.
-        rows[dtype].differences  # noqa: B018
-    return Tables(rows, path.name)
+        # Computed now, once: later commands read the rows as this one keeps them.
+        rows[dtype].differences, rows[dtype]._families
+    return rows
 
 
 def beside(path: Path) -> Path:
