@@ -1,6 +1,6 @@
 """The cost of an action: a roofline for GEMMs, bytes to charge on the links for transfers."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import lru_cache, partial
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -157,6 +157,24 @@ def table_factors(
     if machine.inside != 1.0:
         factors = np.where(inside, factors * machine.inside, factors)
     return factors.reshape(shape), inside.reshape(shape)
+
+
+def least_factors(
+    machine: Machine, dtype: str, shortest: Sequence[npt.ArrayLike], longest: Sequence[npt.ArrayLike]
+) -> Floats | float:
+    """Return factors that :func:`table_factors` of no shape between two are below; 1 without a table.
+
+    Args:
+        dtype: Of A and B.
+        shortest: m, n and k of the one.
+        longest: Of the other.
+    """
+    rows = None if machine.tables is None else machine.tables.of(machine.multiplied(dtype))
+    if rows is None:
+        return 1.0
+    sizes = np.broadcast_arrays(*shortest, *longest)
+    m, n, k, *longer = (np.maximum(np.asarray(x, dtype=np.float64), 1.0) for x in sizes)
+    return rows.least((m, n, k), longer)
 
 
 def cast_seconds(machine: Machine, dtype: str, m: npt.ArrayLike, k: npt.ArrayLike) -> Floats:

@@ -9,7 +9,7 @@ import umm
 from tests.helpers.command import good
 from tests.helpers.command import umm as command
 from umm import kept
-from umm.cost import gemm_seconds, table_factors
+from umm.cost import gemm_seconds, least_factors, table_factors
 from umm.errors import InputError, MachineError
 from umm.machines import machine, parts, tables, user_folder
 from umm.machines.drafts.measured import aic_table, read_measured
@@ -83,22 +83,44 @@ def test_the_work_of_a_shape_does_not_grow_with_the_table_and_is_done_once(tmp_p
     priced, solved = [], []
     monkeypatch.setattr(Kernels, "_priced", lambda *x: priced.append(len(x[1])) or np.ones(len(x[1])))
     monkeypatch.setattr(np.linalg, "solve", lambda a, b: solved.append(len(a)) or solve(a, b))
-    mine.gemm_limits("bfloat16", 4096.0)
+    least_factors(mine, "bfloat16", (1, 1, 1), (4096, 4096, 4096))
     for _ in range(2):
         table_factors(mine, "bfloat16", [5, 5, 70], 1100, 1100)
     assert (priced, solved) == ([], [FAMILIES * ROWS_EACH] * 2)
     assert not kernels._known
 
 
-def test_no_multiply_of_a_table_goes_below_the_limits_that_a_search_reckons_with(tmp_path):
+def test_no_multiply_is_faster_than_the_least_factor_between_two_shapes_says(tmp_path):
+    """On a grid with gaps, small k half by chance 3 times as fast as the law, at and outside of its rows."""
+    law, random = machine("h100-8", kernels="vllm"), np.random.default_rng(1)
+    rows = random.choice(2 ** np.arange(4, 13), (300, 3)) + random.choice([0, 1, 40], (300, 3))
+    rows = np.unique(rows, axis=0)
+    faster = np.where(rows[:, 2] < 64, random.choice([1, 3], len(rows)), 1)
+    ms = 1e3 * gemm_seconds(law, "bfloat16", *rows.T, 2) / faster
+    mine = imported(
+        tmp_path, *(f"bfloat16,{m},{n},{k},{t}" for (m, n, k), t in zip(rows.tolist(), ms, strict=True))
+    )
+    shapes = np.exp2(random.uniform(2, 15, (500, 3))).round()
+    factors, _ = table_factors(mine, "bfloat16", *shapes.T)
+    shortest, longest = np.maximum(1, shapes // 3).T, 2 * shapes.T
+    for low, high in ((shapes.T, shapes.T), (shortest, longest), ((1, 1, 1), shapes.T)):
+        assert (least_factors(mine, "bfloat16", low, high) <= factors).all()
+    assert np.ptp(least_factors(mine, "bfloat16", shapes.T, shapes.T)) > 0.3
+    assert least_factors(law, "bfloat16", shortest, longest) == 1.0
+
+
+def test_no_multiply_of_a_table_goes_below_the_limits_of_a_search(tmp_path):
     mine = imported(tmp_path, "bfloat16,8192,8192,8192,0.5", "bfloat16,1,64,64,0.0005")
     for m, n, k in ((8192, 8192, 8192), (1, 64, 64), (4096, 8192, 8192)):
-        limits = mine.gemm_limits("bfloat16", float(k))
+        limits, least = (
+            mine.gemm_limits("bfloat16", float(k)),
+            float(least_factors(mine, "bfloat16", (m, n, k), (m, n, k))),
+        )
         took = float(gemm_seconds(mine, "bfloat16", m, n, k, 2))
         moved = 2 * (m * k + n * k + m * n)
-        assert took >= limits.start_s
-        assert took >= 2 * m * n * k / limits.rate
-        assert took >= moved / limits.bandwidth
+        assert took >= limits.start_s * least
+        assert took >= 2 * m * n * k / limits.rate * least
+        assert took >= moved / limits.bandwidth * least
 
 
 def test_a_table_stays_with_a_machine_whose_numbers_are_set_and_not_with_another_of_its_file(tmp_path):

@@ -284,18 +284,16 @@ class Machine(DeviceNumbers):
 
     @lru_cache(maxsize=64)  # noqa: B019, machines are few
     def gemm_limits(self, dtype: str, k: float) -> GemmLimits:
-        """Return bounds on any GEMM of this k, or one cut out of it: its start and rates.
+        """Return bounds on any GEMM of this k, or one cut out of it, by law: its start and rates.
 
         Raises:
             MachineError: The file states no peak for this dtype.
         """
         kernels = self.kernels(dtype)
         rate = self.peak(dtype) * float(self.most_efficiency(dtype, k))
-        rows = None if self.tables is None else self.tables.of(self.multiplied(dtype))
-        sooner = 1.0 if rows is None else rows.least
         if kernels is None:
-            return GemmLimits(self.launch_s * sooner, rate / sooner, self.work_bandwidth / sooner, 2)
-        return GemmLimits(kernels.start_s * sooner, rate / sooner, kernels.moves / sooner, 1)
+            return GemmLimits(self.launch_s, rate, self.work_bandwidth, 2)
+        return GemmLimits(kernels.start_s, rate, kernels.moves, 1)
 
     def with_tf32(self) -> "Machine":
         """Return this machine as it multiplies float32 in TF32: faster, and with 10 bits of fraction.

@@ -7,7 +7,7 @@ differences.
 
 import csv
 import io
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
@@ -143,14 +143,11 @@ class Rows:
     def _factor(self, point: Floats) -> tuple[float, float]:
         """Return the factor of a shape, and doublings to the nearest row."""
         # Kriging (Rasmussen and Williams 2006, section 2.2) of the differences from the law, with mean 0.
-        families, first, shapes, differences, keys = self._families
+        families, first, shapes, differences, _ = self._families
         away = np.abs(families - point[1:]).sum(axis=1)
         chosen = np.argpartition(away, FAMILIES)[:FAMILIES] if len(away) > FAMILIES else np.arange(len(away))
-        start, end = first[chosen], first[chosen + 1]
-        split = np.searchsorted(keys, chosen * MOST_DOUBLINGS + point[0])
-        begin = np.maximum(start, np.minimum(split - ROWS_EACH // 2, end - ROWS_EACH))
-        several = begin[:, None] + np.arange(ROWS_EACH)
-        rows = several[several < end[:, None]]
+        several = self._first_rows(chosen, point[0])[:, None] + np.arange(ROWS_EACH)
+        rows = several[several < first[chosen + 1][:, None]]
         near, known = shapes[rows], differences[rows]
         _, doublings, measured = _nearest(near, known, point)
         if measured is not None:
@@ -163,10 +160,54 @@ class Rows:
         # No factor is beyond those of the rows and the law's 1: bounds of a search rest on the least.
         return float(np.exp(np.clip(factor, min(0.0, known.min()), max(0.0, known.max())))), doublings
 
-    @property
-    def least(self) -> float:
-        """The least factor, at most 1; no bound is less than that of the law times it."""
-        return float(np.exp(min(0.0, self.differences.min())))
+    def least(self, shortest: Sequence[Floats], longest: Sequence[Floats]) -> Floats:
+        """Return factors, at most 1, that those of no shape between two are below; see :meth:`factors`.
+
+        Args:
+            shortest: m, n and k of the one, at least 1.
+            longest: Of the other, in each dimension no shorter.
+        """
+        edges, floors = self._floors
+        cells = np.stack([
+            np.searchsorted(some[1:-1], np.log2(x), side="right")
+            for sizes in (shortest, longest)
+            for some, x in zip(edges, sizes, strict=True)
+        ])  # fmt: skip
+        # Of thousands of ranks and layouts few are unlike by doublings.
+        number = np.ravel_multi_index(tuple(cells), (*floors.shape, *floors.shape))
+        unlike, each = np.unique(number, return_inverse=True)
+        boxes = np.stack(np.unravel_index(unlike, (*floors.shape, *floors.shape)), axis=1).tolist()
+        least = [floors[m : M + 1, n : N + 1, k : K + 1].min() for m, n, k, M, N, K in boxes]
+        return np.array(least)[each.reshape(number.shape)]
+
+    @cached_property
+    def _floors(self) -> tuple[tuple[Floats, Floats, Floats], Floats]:
+        """Return whole doublings of m, n and k that rows lie between, and the least factor of each cell."""
+        # A cell's shapes take rows of families that are among the nearest of one of them: no farther from
+        # all of the cell than as many families are from none of it. Outside of all rows the same families are
+        # nearest, and the same rows of them, as at the edge.
+        families, first, shapes, differences, _ = self._families
+        low, high = np.floor(shapes.min(axis=0)), np.ceil(shapes.max(axis=0))
+        m, n, k = (np.arange(a, max(a + 1, b) + 1) for a, b in zip(low, high, strict=True))
+        begin = np.stack([self._first_rows(np.arange(len(families)), x) for x in m])
+        ends = np.minimum(begin[1:] + ROWS_EACH, first[1:])
+        pairs = np.stack([begin[:-1], ends], axis=-1).reshape(-1)
+        by_family = np.minimum.reduceat(np.append(differences, np.inf), pairs)[::2].reshape(len(m) - 1, -1)
+        floors = np.empty((len(m) - 1, len(n) - 1, len(k) - 1))
+        some = min(FAMILIES, len(families)) - 1
+        for i, j in np.ndindex(floors.shape[1:]):
+            corner = np.array([n[i], k[j]])
+            inside = np.maximum(np.maximum(corner - families, families - corner - 1), 0.0).sum(axis=1)
+            farthest = np.maximum(families - corner, corner + 1 - families).sum(axis=1)
+            near = inside <= np.partition(farthest, some)[some] + 1e-9
+            floors[:, i, j] = by_family[:, near].min(axis=1)
+        return (m, n, k), np.exp(np.minimum(floors, 0.0))
+
+    def _first_rows(self, chosen: Ints, m: float) -> Ints:
+        """Return the first of the rows of some families that count for an m, in doublings."""
+        _, first, *_, keys = self._families
+        split = np.searchsorted(keys, chosen * MOST_DOUBLINGS + m)
+        return np.maximum(first[chosen], np.minimum(split - ROWS_EACH // 2, first[chosen + 1] - ROWS_EACH))
 
 
 @dataclass(frozen=True, eq=False)
@@ -213,7 +254,7 @@ def read_rows(path: Path, machine: Any) -> dict[str, Rows]:
         array = np.array(some)
         rows[dtype] = Rows(np.log2(array[:, :3]), array[:, 3], law)
         # Computed now, once: later commands read the rows as this one keeps them.
-        rows[dtype].differences, rows[dtype]._families
+        rows[dtype].differences, rows[dtype]._floors
     return rows
 
 

@@ -68,7 +68,8 @@ def least_work(problem: Problem, machine: Machine, stationary: str) -> BatchWork
     pace = cost.pace_of(machine, rank, p)
     if machine.refill or may_be_together(problem):
         rate = machine.peak(problem.dtype) * float(machine.most_efficiency(problem.dtype, problem.k))
-        took = 2.0 * m * n * k / (rate * np.asarray(pace.peak))
+        faster = cost.least_factors(machine, problem.dtype, (1, 1, 1), (problem.m, problem.n, problem.k))
+        took = 2.0 * m * n * k / (rate * np.asarray(pace.peak)) * faster
     else:
         took = cost.multiply_seconds(machine, problem.dtype, m, n, k, problem.itemsize("C"), pace=pace)
     actions = len(ops)

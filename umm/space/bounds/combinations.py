@@ -11,6 +11,7 @@ from functools import cached_property, reduce
 import numpy as np
 
 from umm.arrays import Bools, Floats, Ints, distinct
+from umm.cost import least_factors
 from umm.dtypes import weight_bytes
 from umm.layouts.edges import ceil_edges
 from umm.layouts.layout import Layout
@@ -177,7 +178,7 @@ class Combinations:
         # the least time before it and after it.
         volume: Floats = self.shortest["m"] * self.shortest["n"] * self.shortest["k"]
         shortest = self._limits.start_s + volume * (2.0 / (self._limits.rate * self._pace("peak")))
-        one = np.where(self.works, shortest, 0.0)
+        one = np.where(self.works, shortest * self._least_factors, 0.0)
         gets = [self._gets(f, options) for f in (self.x, self.y) if f.matrix != "C"]
         head = gets[0].at_least if len(gets) == 1 else np.maximum(gets[0].at_least, gets[1].at_least)
         get_lane = busiest_lane(gets, machine.copy_engines)
@@ -208,7 +209,8 @@ class Combinations:
             machine.most_efficiency(problem.dtype, np.array(float(problem.k)))
         )
         devices = len(set(self.links.device.tolist()))
-        return np.full((len(self.x), len(self.y)), problem.flop / (rate * devices))
+        faster = least_factors(machine, problem.dtype, (1, 1, 1), (problem.m, problem.n, problem.k))
+        return np.full((len(self.x), len(self.y)), problem.flop / (rate * devices) * float(faster))
 
     @cached_property
     def _compute(self) -> Floats:
@@ -223,7 +225,17 @@ class Combinations:
         roofline: Floats = np.maximum(
             arithmetic, traffic / (limits.bandwidth * self._pace("memory_bandwidth"))
         )
-        return roofline + self.ops * limits.start_s
+        return (roofline + self.ops * limits.start_s) * self._least_factors
+
+    @cached_property
+    def _least_factors(self) -> Floats | float:
+        """Return the least factors by measured tables of each rank's gemms."""
+        if self.machine.tables is None:
+            return 1.0
+        # A rank without work has no shortest one.
+        shortest, longest = ([x[d] for d in "mnk"] for x in (self.shortest, self.length))
+        shortest = [np.minimum(x, y) for x, y in zip(shortest, longest, strict=True)]
+        return least_factors(self.machine, self.problem.dtype, shortest, longest)
 
     @cached_property
     def _limits(self) -> GemmLimits:
