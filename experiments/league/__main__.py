@@ -4,9 +4,10 @@ python -m experiments league [FOLDER] [--serving] [--splits] [--collectives]
 
 FOLDER has AIConfigurator's multiplies as ``gemm.parquet``; without it they are read from its wheel (extra
 aic). The law is fitted on a sample of the same tables (experiments/kernels). Another predictor is a module of
-experiments/league/predictors. *Noise* is what multiplies of up to 16 rows are off those of a row more and a
-row less. With ``--serving`` the rows are attention and experts, and the cells a geometric mean error and the
-share of rows within 30 %. With ``--splits`` they are pairs of one mixture by tensor and expert parallelism.
+experiments/league/predictors; one without an answer for some rows is judged by the others, whose number is in
+brackets. *Noise* is what multiplies of up to 16 rows are off those of a row more and a row less. With
+``--serving`` the rows are attention and experts, and the cells a geometric mean error and the share of rows
+within 30 %. With ``--splits`` they are pairs of one mixture by tensor and expert parallelism.
 """
 
 import argparse
@@ -15,10 +16,8 @@ import pkgutil
 import sys
 from pathlib import Path
 
-import numpy as np
-
 from experiments.league import predictors
-from experiments.league.rows import games, noise
+from experiments.league.rows import cell, games, noise
 from umm.errors import UmmError
 
 FEW = 2.0**31
@@ -57,12 +56,7 @@ def main() -> int:
             cells = []
             for way in ways.values():
                 seconds = way.seconds(game)
-                if seconds is None:
-                    cells.append("–")
-                    continue
-                errors = np.abs(np.log(seconds / game.judged[:, 3]))
-                halves = [f"{np.expm1(errors[x].mean()):.0%}" if x.any() else "–" for x in (~large, large)]
-                cells.append(" / ".join(halves))
+                cells.append("–" if seconds is None else cell(seconds, game.judged[:, 3], large))
             print(
                 f"{' '.join(game.name):34}{len(game.judged):>6}"
                 f"{noise(game.known):>7.1%}  " + "".join(f"{x:>20}" for x in cells)

@@ -10,7 +10,7 @@ import pandas as pd
 
 from experiments.common.machines import shipped
 from experiments.kernels.multiplies import TYPES
-from umm.arrays import Floats
+from umm.arrays import Bools, Floats
 from umm.errors import InputError, MachineError
 from umm.machines import Machine
 from umm.machines.drafts.measured import AIC, SYSTEMS
@@ -65,6 +65,19 @@ def noise(rows: Floats) -> float:
     apart = np.log(here[:, 3]) - (np.log(before[:, 3]) + np.log(after[:, 3])) / 2
     # Of independent rows this has 1.5 times the variance of one.
     return float(np.expm1(np.abs(apart[alike]).mean() / 1.5**0.5)) if alike.any() else float("nan")
+
+
+def cell(seconds: Floats, measured: Floats, large: Bools) -> str:
+    """Return the errors of small and large multiplies, and how many have an answer where not all have.
+
+    >>> seconds = np.array([1.1, np.nan, 2.0])
+    >>> cell(seconds, np.array([1.0, 1.0, 1.0]), np.array([False, False, True]))
+    '10% / 100% (2)'
+    """
+    errors, known = np.abs(np.log(seconds / measured)), np.isfinite(seconds)
+    halves = (known & ~large, known & large)
+    text = " / ".join(f"{np.expm1(errors[x].mean()):.0%}" if x.any() else "–" for x in halves)
+    return text if known.all() else f"{text} ({known.sum()})"
 
 
 def games(folder: Path | None) -> Iterator[Game]:

@@ -8,6 +8,7 @@ import pytest
 
 from experiments.kernels import allreduces, collectives, multiplies, write
 from experiments.league import serving
+from experiments.league.rows import cell
 from umm.machines.kernels import Issue
 
 pd = pytest.importorskip("pandas")
@@ -116,3 +117,10 @@ def test_the_league_prints_a_line_for_each_system_engine_and_type(tmp_path, monk
     assert head.split()[-6:] == ["aiconfigurator", "aiconfigurator_sol", "law", "plain", "roofline", "table"]
     assert line.startswith("h100_sxm vllm bfloat16")
     assert line.count("%") >= 8
+
+
+def test_a_predictor_is_judged_by_the_rows_that_it_has_an_answer_for():
+    """10 % off on a small multiply, twice the time of a large one, and no answer for a third."""
+    seconds, large = np.array([1.1, np.nan, 2.0]), np.array([False, False, True])
+    assert cell(seconds, np.ones(3), large) == "10% / 100% (2)"
+    assert cell(seconds[:1], np.ones(1), large[:1]) == "10% / –"

@@ -14,11 +14,15 @@ from umm.machines.drafts.measured import AIC, AIC_TABLE
 
 
 def seconds(game: Game, sol: bool = False) -> Floats | None:
-    """Return its engine's answer from a folder that has the known rows alone; None without the extra."""
+    """Return its engine's answer from a folder that has the known rows alone; None without the extra.
+
+    Of shapes too far from all known ones it has no answer: nan.
+    """
     if find_spec(AIC) is None:
         return None
     from aiconfigurator_core.sdk import engine, perf_database
     from aiconfigurator_core.sdk.common import GEMMQuantMode
+    from aiconfigurator_core.sdk.errors import PerfDataNotAvailableError
     from aiconfigurator_core.sdk.operations.gemm import GEMM
 
     system, backend, dtype = game.name
@@ -33,5 +37,8 @@ def seconds(game: Game, sol: bool = False) -> Floats | None:
         for m, n, k in game.judged[:, :3].astype(int).tolist():
             ops = engine.build_ops_json([GEMM("gemm", 1.0, n, k, GEMMQuantMode[dtype])])
             ask = handle.evaluate_ops_sol_json if sol else handle.evaluate_ops_json
-            result.append(ask(ops, is_context=True, batch_size=1, s=m, x=m)[0][1] * 1e-3)
+            try:
+                result.append(ask(ops, is_context=True, batch_size=1, s=m, x=m)[0][1] * 1e-3)
+            except PerfDataNotAvailableError:
+                result.append(np.nan)
     return np.array(result)
