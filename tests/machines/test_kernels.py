@@ -117,6 +117,11 @@ def test_rows_of_the_public_table_come_out(name, shape, tflops):
         (("value = 0.5", "m = [1, 2]\nvalue = [[[0.5]], [[0.6]]]"), "kernels is for one number"),
         (('ramp = "0 us"', 'ramp = "0 us"\nsmall = "1 us"'), "small, small_volume, small_k belong together"),
         (('ramp = "0 us"', 'ramp = "0 us"\ncopies = 2'), "l2, copies, cached belong together"),
+        (('ramp = "0 us"', 'ramp = "0 us"\nl2 = "50 MB"'), "in a cache; state cast or copies too"),
+        (
+            ('ramp = "0 us"', 'ramp = "0 us"\ncopies = 0'),
+            "copies: input should be greater than or equal to 1",
+        ),
         (
             ('dtype = "float32"', 'dtype = "float64"'),
             "kernels of float64 need its peak; state devices.peak.float64",

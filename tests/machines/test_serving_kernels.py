@@ -1,5 +1,6 @@
 """Attention and experts by an engine's kernels: bounds that hold of any shape, and measured numbers."""
 
+import re
 from itertools import pairwise
 
 import numpy as np
@@ -128,6 +129,27 @@ def test_a_file_with_the_old_name_of_decodings_parts_is_refused_with_the_new_one
     path = tmp_path / "old.toml"
     path.write_text(umm.machine("h200-8").source_path.read_text().replace("\nkey_parts = ", "\nparts = "))
     with pytest.raises(MachineError, match=r"unknown key 'engines.*parts'; did you mean 'key_parts'"):
+        umm.machine(path)
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "why"),
+    [
+        ("\nby_mean = ", "\nby_tokens = true\nby_mean = ", "both choose the tiles; state one of them"),
+        ("\ntiles = [16, 64]", "\ntiles = [16]", "first and the last of tiles; state two or more"),
+        ("\ntiles = [16, 64]", "\ntiles = [64, 16]", "the measured points must increase"),
+        ("\nunaligned = 0.235", "\nunaligned = 0.0", "unaligned: input should be greater than 0, not 0.0"),
+        ("\ntiles = [16, 64]", "\ntiles = [16, 64]\nreread = 2", "reread: input should be a valid boolean"),
+        ("\ntiles = [16, 64]", '\ntiles = [16, 64]\nmodels = ["4096"]', "model; write them like 4096x14336"),
+        ('\nbackend = "triton"', "", "usual says for which heads an engine takes a backend; state backend"),
+        ("\nusual = ", '\nusual_heads = ["16"]\nusual = ', "'16' is not query heads and heads"),
+        ("\nusual = [256]", '\nusual_heads = ["16/2"]', "heads than the usual ones are taken"),
+    ],
+)
+def test_keys_of_kernels_that_say_nothing_alone_or_two_things_are_refused(tmp_path, before, after, why):
+    path, shipped = tmp_path / "bad.toml", (umm.machine(x).source_path.read_text() for x in MACHINES)
+    path.write_text(next(x.replace(before, after) for x in shipped if before in x))
+    with pytest.raises(MachineError, match=re.escape(why)):
         umm.machine(path)
 
 

@@ -8,8 +8,29 @@ import numpy.typing as npt
 
 from umm.arrays import Bools, Floats
 from umm.machines.declaring import Field, model_validator
-from umm.machines.prefill import HALF, Count, Norm, Part, Times, at_head, nearest, normed, whole_waves
-from umm.machines.quantities import Bytes, BytesPerSecond, Name, Rated, ShareOfPeak, Sourced, Time, increasing
+from umm.machines.prefill import (
+    HALF,
+    Count,
+    Norm,
+    Part,
+    Times,
+    at_head,
+    check_usual,
+    nearest,
+    normed,
+    whole_waves,
+)
+from umm.machines.quantities import (
+    Bytes,
+    BytesPerSecond,
+    HeadCounts,
+    Name,
+    Rated,
+    ShareOfPeak,
+    Sourced,
+    Time,
+    increasing,
+)
 
 LEAST_ROWS = 8  # rows of the smallest tile of tensor cores, to which few query heads are padded
 LEAST_KEYS = 16  # keys that a unit takes at least
@@ -64,9 +85,7 @@ class Decode(Sourced):
     # Columns of a key for which the engine takes the backend unless asked otherwise; all if None.
     usual: list[Count] | None = None
     # Query heads and heads of keys of models for which it does so with all columns of `head`.
-    usual_heads: list[Annotated[str, Field(pattern=r"^[1-9][0-9]{0,4}/[1-9][0-9]{0,4}$")]] = Field(
-        default_factory=list
-    )
+    usual_heads: list[HeadCounts] = Field(default_factory=list)
     head: Annotated[list[Count], Field(min_length=1)]  # columns of a key, increasing
     start: Times  # seconds beside the work, for each
     # Bytes/s at which one unit reads the cache, for each.
@@ -110,6 +129,7 @@ class Decode(Sourced):
             raise ValueError("head, start and feed must be equally long")
         if (self.segments is None) != (self.segmented is None):
             raise ValueError("segments and segmented belong together; state both or none")
+        check_usual(self)
         return self
 
     def seconds(self, tokens: Tokens, peak: npt.ArrayLike, itemsize: float, warm: bool = True) -> Floats:

@@ -2,16 +2,26 @@
 
 from collections.abc import Mapping, Sequence
 from functools import lru_cache
-from typing import Annotated, Literal, NamedTuple
+from typing import Annotated, Literal, NamedTuple, Self
 
 import numpy as np
 import numpy.typing as npt
 
 from umm.arrays import Floats
 from umm.dtypes import expanded, has_blocks, rated
-from umm.machines.declaring import Field
+from umm.machines.declaring import Field, model_validator
 from umm.machines.prefill import HALF, Count, Norm, Part, normed, whole_waves
-from umm.machines.quantities import Bytes, BytesPerSecond, Multiplied, ShareOfPeak, Sourced, Time
+from umm.machines.quantities import (
+    Bytes,
+    BytesPerSecond,
+    Columns,
+    ExpertShape,
+    Multiplied,
+    ShareOfPeak,
+    Sourced,
+    Time,
+    increasing,
+)
 
 COLUMNS = 128  # of a tile
 ROWS = (8, 16, 32, 48, 64, 128, 256)
@@ -147,9 +157,9 @@ class Experts(Sourced):
 
     dtype: Weights  # of weights and rows
     # Hidden and inner columns of models that the engine has these kernels for; all others if empty.
-    models: list[str] = Field(default_factory=list)
+    models: list[Columns] = Field(default_factory=list)
     # Experts and inner columns of a rank, such as 8x4096, that the tiles were tuned for; all others if empty.
-    shapes: list[str] = Field(default_factory=list)
+    shapes: list[ExpertShape] = Field(default_factory=list)
     # Whether they are those of experts spread over ranks (true), of one group (false), or both.
     spread: bool | None = None
     everywhere: bool = False  # whether rows of other ranks' experts pass too, as zeros
@@ -184,6 +194,15 @@ class Experts(Sourced):
     start: Time  # seconds of all kernels beside their work
     token: Time  # seconds of each token and expert of it: routing
     expert: Time  # seconds of each expert of the rank
+
+    @model_validator(mode="after")
+    def _one_choice_of_tiles(self) -> Self:
+        increasing(list(self.tiles))
+        if self.by_tokens and self.by_mean:
+            raise ValueError("by_tokens and by_mean both choose the tiles; state one of them")
+        if self.by_tokens and len(self.tiles) < 2:
+            raise ValueError("by_tokens chooses between the first and the last of tiles; state two or more")
+        return self
 
     def multiply(
         self, load: Load, n: npt.ArrayLike, k: npt.ArrayLike, peak: float, warm: bool = False

@@ -456,6 +456,10 @@ class RulesOfKernels(Sourced):
                 raise ValueError(f"{', '.join(names)} belong together; state all or none")
         if stated_here & {"cast_unit", "cast_row"} and "cast" not in stated_here:
             raise ValueError("cast_unit and cast_row say more of a cast; state cast too")
+        if "l2" in stated_here and not stated_here & {"cast", "copies"}:
+            raise ValueError(
+                "l2 says how much a cast or copies of B find in a cache; state cast or copies too"
+            )
         return self
 
 

@@ -8,7 +8,16 @@ import numpy.typing as npt
 
 from umm.arrays import Bools, Floats
 from umm.machines.declaring import Field, model_validator
-from umm.machines.quantities import BytesPerSecond, Name, Rated, ShareOfPeak, Sourced, Time, increasing
+from umm.machines.quantities import (
+    BytesPerSecond,
+    HeadCounts,
+    Name,
+    Rated,
+    ShareOfPeak,
+    Sourced,
+    Time,
+    increasing,
+)
 from umm.numbers import parse_whole
 
 HALF = 2  # bytes of an element of queries, results, and of keys and values before they are cached
@@ -28,6 +37,11 @@ class Kernel(Protocol):
         ...
 
     @property
+    def backend(self) -> str | None:
+        """Name of its backend, where the engine has several."""
+        ...
+
+    @property
     def usual(self) -> list[int] | None:
         """Those of them that it computes unless its backend is asked for; None for all."""
         ...
@@ -39,6 +53,14 @@ class Kernel(Protocol):
 
 
 K = TypeVar("K", bound=Kernel)
+
+
+def check_usual(kernel: Kernel) -> None:
+    """Raise a ValueError if a table says for which heads it is taken though nothing else would be."""
+    if kernel.usual is not None and kernel.backend is None:
+        raise ValueError("usual says for which heads an engine takes a backend; state backend too")
+    if kernel.usual_heads and kernel.usual is None:
+        raise ValueError("usual_heads says where more heads than the usual ones are taken; state usual too")
 
 
 def nearest(tables: Iterable[K], head: float, named: bool = False) -> K | None:
@@ -147,9 +169,7 @@ class Prefill(Sourced):
     # Columns of a key for which the engine takes the backend unless asked otherwise; all if None.
     usual: list[Count] | None = None
     # Query heads and heads of keys of models for which it does so with all columns of `head`.
-    usual_heads: list[Annotated[str, Field(pattern=r"^[1-9][0-9]{0,4}/[1-9][0-9]{0,4}$")]] = Field(
-        default_factory=list
-    )
+    usual_heads: list[HeadCounts] = Field(default_factory=list)
     least: Count = 1  # queries of a sequence below which the kernel of tokens computes them
     head: Annotated[list[Count], Field(min_length=1)]  # columns of a key, increasing
     value: Annotated[list[ShareOfPeak], Field(min_length=1)]  # share of the peak inside a tile, for each
@@ -173,6 +193,7 @@ class Prefill(Sourced):
         increasing(self.head)
         if not len(self.head) == len(self.value) == len(self.start):
             raise ValueError("head, value and start must be equally long")
+        check_usual(self)
         return self
 
     def seconds(self, prompts: Prompts, peak: npt.ArrayLike, itemsize: float, written: bool = True) -> Floats:

@@ -1,5 +1,6 @@
 """Numbers of a machine file: quantities with unit, range and source, and where each is declared."""
 
+import re
 from collections.abc import Callable, Iterable
 from dataclasses import MISSING, field, fields
 from functools import lru_cache
@@ -204,6 +205,20 @@ def increasing(points: list[int]) -> list[int]:
     return points
 
 
+def _pair(mark: str, meaning: str, example: str) -> Callable[[Any], Any]:
+    """Return a check that a text has two numbers with a mark between them."""
+
+    def checked(text: Any) -> Any:
+        if not isinstance(text, str) or not re.fullmatch(f"[1-9][0-9]{{0,6}}{mark}[1-9][0-9]{{0,6}}", text):
+            raise ValueError(f"{shown(text)} is not {meaning}; write them like {example}")
+        return text
+
+    return checked
+
+
+HeadCounts = Annotated[str, BeforeValidator(_pair("/", "query heads and heads of keys", "16/2"))]
+Columns = Annotated[str, BeforeValidator(_pair("x", "hidden and inner columns of a model", "4096x14336"))]
+ExpertShape = Annotated[str, BeforeValidator(_pair("x", "experts and inner columns of a rank", "8x4096"))]
 Points = Annotated[list[Annotated[int, Field(ge=1)]], Field(min_length=1), AfterValidator(increasing)]
 Positive = Annotated[int, Field(ge=1, le=MAX_COUNT)]
 ShareOfPeak = Annotated[float, Field(gt=0, le=1.1)]
