@@ -5,9 +5,10 @@ python -m experiments league [FOLDER] [--serving] [--splits] [--collectives]
 FOLDER has AIConfigurator's multiplies as ``gemm.parquet``; without it they are read from its wheel (extra
 aic). The law is fitted on a sample of the same tables (experiments/kernels). Another predictor is a module of
 experiments/league/predictors; one without an answer for some rows is judged by the others, whose number is in
-brackets. *Noise* is what multiplies of up to 16 rows are off those of a row more and a row less. With
-``--serving`` the rows are attention and experts, and the cells a geometric mean error and the share of rows
-within 30 %. With ``--splits`` they are pairs of one mixture by tensor and expert parallelism.
+brackets. *Noise* is what multiplies of up to 16 rows are off those of a row more and a row less; *rough* what
+all are off the two next to them in m, over the law, which no interpolation is far below. With ``--serving``
+the rows are attention and experts, and the cells a geometric mean error and the share of rows within 30 %.
+With ``--splits`` they are pairs of one mixture by tensor and expert parallelism.
 """
 
 import argparse
@@ -17,7 +18,7 @@ import sys
 from pathlib import Path
 
 from experiments.league import predictors
-from experiments.league.rows import cell, games, noise
+from experiments.league.rows import cell, games, noise, roughness
 from umm.errors import UmmError
 
 FEW = 2.0**31
@@ -49,7 +50,9 @@ def main() -> int:
         return 0
     names = sorted(x.name for x in pkgutil.iter_modules(predictors.__path__))
     ways = {x: importlib.import_module(f"{predictors.__name__}.{x}") for x in names}
-    print(f"{'system engine type':34}{'rows':>6}{'noise':>7}  " + "".join(f"{x:>20}" for x in ways))
+    print(
+        f"{'system engine type':34}{'rows':>6}{'noise':>7}{'rough':>7}  " + "".join(f"{x:>20}" for x in ways)
+    )
     try:
         for game in games(options.folder):
             large = game.judged[:, :3].prod(axis=1) >= FEW
@@ -59,7 +62,7 @@ def main() -> int:
                 cells.append("–" if seconds is None else cell(seconds, game.judged[:, 3], large))
             print(
                 f"{' '.join(game.name):34}{len(game.judged):>6}"
-                f"{noise(game.known):>7.1%}  " + "".join(f"{x:>20}" for x in cells)
+                f"{noise(game.known):>7.1%}{roughness(game):>7.1%}  " + "".join(f"{x:>20}" for x in cells)
             )
     except UmmError as error:
         print(f"error: {error}", file=sys.stderr)

@@ -11,6 +11,7 @@ import pandas as pd
 from experiments.common.machines import shipped
 from experiments.kernels.multiplies import TYPES
 from umm.arrays import Bools, Floats
+from umm.cost import gemm_seconds
 from umm.errors import InputError, MachineError
 from umm.machines import Machine
 from umm.machines.drafts.measured import AIC, SYSTEMS
@@ -65,6 +66,23 @@ def noise(rows: Floats) -> float:
     apart = np.log(here[:, 3]) - (np.log(before[:, 3]) + np.log(after[:, 3])) / 2
     # Of independent rows this has 1.5 times the variance of one.
     return float(np.expm1(np.abs(apart[alike]).mean() / 1.5**0.5)) if alike.any() else float("nan")
+
+
+def roughness(game: Game) -> float:
+    """Return how far rows are from those next to them in m, of the same n and k, over the law; nan if none.
+
+    What is left of noise and of the library's choices from shape to shape when the nearest rows are known.
+    """
+    ordered = game.known[np.lexsort(game.known[:, :3].T)]
+    law = gemm_seconds(game.machine, game.dtype, *ordered.T[:3], 2)
+    ratio, octaves = np.log(ordered[:, 3] / law), np.log2(ordered[:, 0])
+    gap, n_and_k = octaves[2:] - octaves[:-2], ordered[:, 1:3]
+    alike = (n_and_k[:-2] == n_and_k[2:]).all(axis=1) & (gap <= 1)
+    share = (octaves[1:-1] - octaves[:-2])[alike] / gap[alike]
+    apart = (ratio[1:-1] - ratio[:-2])[alike] - share * (ratio[2:] - ratio[:-2])[alike]
+    # A difference of independent rows varies by as many times as much as one row does.
+    apart /= np.sqrt(1 + share**2 + (1 - share) ** 2)
+    return float(np.expm1(np.abs(apart).mean())) if alike.any() else float("nan")
 
 
 def cell(seconds: Floats, measured: Floats, large: Bools) -> str:

@@ -6,10 +6,13 @@ import sys
 import numpy as np
 import pytest
 
+from experiments.common.machines import shipped
 from experiments.kernels import allreduces, collectives, multiplies, write
 from experiments.league import serving
-from experiments.league.rows import cell
+from experiments.league.rows import Game, cell, roughness
+from umm.cost import gemm_seconds
 from umm.machines.kernels import Issue
+from umm.machines.settings import with_settings
 
 pd = pytest.importorskip("pandas")
 DEVICE = multiplies.Device(units=8, peak=8e13, memory=1e12)
@@ -124,3 +127,13 @@ def test_a_predictor_is_judged_by_the_rows_that_it_has_an_answer_for():
     seconds, large = np.array([1.1, np.nan, 2.0]), np.array([False, False, True])
     assert cell(seconds, np.ones(3), large) == "10% / 100% (2)"
     assert cell(seconds[:1], np.ones(1), large[:1]) == "10% / –"
+
+
+def test_rows_are_as_rough_as_their_neighbours_differ_beyond_the_law():
+    """Every other row takes 1.2 times the law's seconds: so far it is from the mean of its neighbours."""
+    machine = with_settings(shipped("h100-8"), {"kernels": "vllm"})
+    sizes = np.array([[m, 1024, 1024] for m in (64, 72, 81, 91, 102)], dtype=float)
+    seconds = gemm_seconds(machine, "bfloat16", *sizes.T, 2) * [1, 1.2, 1, 1.2, 1]
+    rows = np.column_stack([sizes, seconds])
+    game = Game(("h100_sxm", "vllm", "bfloat16"), machine, machine, "bfloat16", rows, rows)
+    assert roughness(game) == pytest.approx(1.2 ** (1 / 1.5**0.5) - 1, rel=0.01)
