@@ -50,9 +50,9 @@ def kept(what: str, key: Any, make: Callable[[], T]) -> T:
     path = folder / hashlib.sha256(repr((what, key, _program())).encode()).hexdigest()
     with suppress(Exception):  # whatever a file of another origin raises
         if _own(folder) and _own(path):
-            written = path.read_bytes()
-            if hashlib.sha256(written[32:]).digest() == written[:32]:
-                return cast(T, pickle.loads(written[32:]))
+            content = memoryview(path.read_bytes())  # slices of it are no copies of megabytes
+            if hashlib.sha256(content[32:]).digest() == content[:32]:
+                return cast(T, pickle.loads(content[32:]))
     answer = make()
     with suppress(OSError, InputError, pickle.PicklingError, AttributeError, TypeError):
         written = pickle.dumps(answer, protocol=5)
