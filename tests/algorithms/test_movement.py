@@ -14,16 +14,7 @@ from umm.machines import machine as find_machine
 from umm.plans.collectives.rings import node_of_ranks
 from umm.plans.lower import lower
 from umm.plans.movement.choice import _by_collectives, by_collectives, chosen
-from umm.plans.movement.prices import (
-    NEAR,
-    NEAR_APART,
-    Exchange,
-    Pairs,
-    _by_level,
-    _charge,
-    _gathered,
-    added_up,
-)  # fmt: skip
+from umm.plans.movement.prices import _among, _charge, _gathered, added_up
 from umm.plans.multiply.options import Options
 from umm.plans.plan import ways_of
 from umm.plans.sink import in_turns, may_change_turns
@@ -195,25 +186,22 @@ def test_a_chain_is_written_after_others_as_it_is_alone(movement):
             assert np.array_equal(getattr(alone.details, column), getattr(known.details, column)), column
 
 
-@given(st.data())
-def test_bytes_at_ranks_are_those_of_all_pairs(data):
-    """Exchanges of several groups at once, by level or directly, and gets from others than who gets."""
-    nodes, size = data.draw(st.integers(1, 4)), data.draw(st.integers(1, 3))
-    p = nodes * size
-    has = np.array(data.draw(st.lists(st.integers(0, 5), min_size=p, max_size=p)), dtype=float)
-    node_of = np.arange(p) // size
-    group = np.array(data.draw(st.lists(st.integers(-1, 2), min_size=p, max_size=p)))
-    back, apart = data.draw(st.booleans()), data.draw(st.booleans())
-    gets = np.array(data.draw(st.lists(st.booleans(), min_size=p, max_size=p)))
-    by_level = _by_level(has, np.arange(p).reshape(1, nodes, size), apart, back, 0, False)
-    for moves in (Exchange(has, group, back=back), Exchange(has, group, gets, back=back), *by_level):
-        between, (nbytes, number) = moves.pairs(), moves.at_ranks(node_of)
-        assert (nbytes[0].sum(axis=0) == between.sum(axis=0)).all()
-        assert (nbytes[1].sum(axis=0) == between.sum(axis=1)).all()
-        near = between * (node_of[:, None] == node_of)
-        assert (nbytes[0][[NEAR, NEAR_APART]].sum(axis=0) == near.sum(axis=0)).all()
-        if moves.nodes is None:
-            assert (number[0].sum(axis=0) == (between > 0).sum(axis=0)).all()
+@given(st.integers(2, 4), st.integers(2, 3), st.booleans(), st.data())
+def test_by_level_each_byte_reaches_every_rank_and_crosses_to_a_node_once(nodes, size, back, data):
+    """Ranks of one place exchange between nodes; then each node passes their bytes on."""
+    p, machine = nodes * size, find_machine("h100-8", {"nodes": str(nodes)})
+    ranks = [8 * (rank // size) + rank % size for rank in range(p)]
+    has = np.zeros(8 * nodes)
+    has[ranks] = data.draw(st.lists(st.integers(0, 5), min_size=p, max_size=p))
+    across, inside = _among([ranks], has, machine, back=back)
+    owners = across.target if back else across.source
+    assert (across.nbytes == has[owners]).all()
+    assert (across.number == (has[owners] > 0)).all()
+    assert (across.source // 8 != across.target // 8).all()
+    assert (inside.source // 8 == inside.target // 8).all()
+    takers = np.concatenate([x.source if back else x.target for x in (across, inside)])
+    nbytes = np.concatenate([across.nbytes, inside.nbytes])
+    assert (np.bincount(takers, nbytes, 8 * nodes)[ranks] == has.sum() - has[ranks]).all()
 
 
 LAYOUTS = ("row", "col", "2d", "row@2", "col@2", "2d@2x2x4:rc-", "row@8", "2d@4x4:-r", "col@16")
@@ -367,14 +355,3 @@ def test_sums_of_gathered_products_have_as_many_adds_in_flight_as_asked():
     assert lanes(schedule(2)) == {"accumulate.0", "accumulate.1"}
     assert len(lanes(schedule(11))) == 11
     assert umm.run(schedule(11)).makespan_s < 0.8 * umm.run(schedule(2)).makespan_s
-
-
-@pytest.mark.parametrize("back", [False, True])
-def test_an_exchange_brings_each_rank_what_its_pairs_do(back):
-    """Two groups of three over two nodes; a rank without bytes sends no message."""
-    exchange = Exchange(np.array([8.0, 0, 3, 5, 1, 0]), np.array([0, 0, 0, 1, 1, 1]), back=back)
-    nodes = np.array([0, 0, 1, 1, 1, 0])
-    for by_group, by_pair in zip(
-        exchange.at_ranks(nodes), Pairs(exchange.pairs()).at_ranks(nodes), strict=True
-    ):
-        assert by_group == pytest.approx(by_pair)

@@ -51,7 +51,7 @@ def add_all(
     build: Builder, groups: Sequence[Sequence[int]], given: way.Pieces, into: way.Piece, manner: way.Manner
 ) -> None:
     """Every rank of equal groups adds its part for each other owner of its group to the owner's sum."""
-    steps, ranks, owners = _pairs(groups)
+    steps, ranks, owners = pairs(groups)
     way.by_steps(
         build, ACCUMULATE, way.columns(given, ranks, owners), way.columns(into, owners), manner, steps
     )
@@ -68,13 +68,13 @@ def exchange(
     build: Builder, groups: Sequence[Sequence[int]], given: way.Pieces, into: way.Pieces, manner: way.Manner
 ) -> None:
     """Every rank of equal groups gets its pieces of all others of its group; its own is left where it is."""
-    steps, ranks, origins = _pairs(groups)
+    steps, ranks, origins = pairs(groups)
     way.by_steps(
         build, GET, way.columns(given, origins, ranks), way.columns(into, ranks, origins), manner, steps
     )
 
 
-def _pairs(groups: Sequence[Sequence[int]]) -> tuple[Ints, Ints, Ints]:
+def pairs(groups: Sequence[Sequence[int]] | Ints) -> tuple[Ints, Ints, Ints]:
     """Return each rank with every other one of its group, the next first: steps, ranks, and the others."""
     rank_at = np.array(groups, dtype=np.int64)
     count, size = rank_at.shape

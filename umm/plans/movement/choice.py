@@ -110,7 +110,7 @@ def _sums_unlike(how: Gathered, machine: Machine) -> bool:
 def _seconds(price: Price, machine: Machine) -> float:
     """Seconds of a multiply beside others."""
     # What moves then is not all hidden, so of two ways as long the one that moves less.
-    moving = busy_links(price, machine)
+    moving = busy_links(price.flows, machine)
     # A roofline: the slowest of compute, links in a node and links between nodes, plus a share of all moves.
     return max(float(price.gemms.max()), *moving) + EXPOSED * sum(moving)
 
@@ -268,11 +268,11 @@ def _in_chunks(stationary: str, how: Gathered, machine: Machine) -> Chosen:
         each = gathered(how.blocks, parts, near)
         assert each is not None
         price = price_of(each, machine)
-        moving, multiplying = sum(busy_links(price, machine)), float(price.gemms.max())
-        cut = {x: flow for x, flow in price.gathered.items() if each.along in SIDES[x]}
+        moving, multiplying = sum(busy_links(price.flows, machine)), float(price.gemms.max())
+        cut = [flow for x, flow in price.gathered.items() if each.along in SIDES[x]]
         # The first chunk's gather, or the last one's sum, has no multiply to hide behind: 1/chunks stays
         # exposed, and nothing hides behind more compute than there is.
-        hidden = sum(busy_links(replace(price, gathered=cut), machine)) * (1 - 1 / each.chunks)
+        hidden = sum(busy_links([*cut, price.adds, price.copied], machine)) * (1 - 1 / each.chunks)
         hidden = min(hidden, multiplying)
         # Hidden bytes are not free: they slow the multiplies beside them by the interference.
         seconds = multiplying + moving - hidden * (1.0 - _slowed(machine, each))

@@ -10,7 +10,7 @@ from umm.arrays import Ints
 from umm.interval import Interval
 from umm.plans.movement.blocks import SIDES, Blocks, held
 from umm.plans.movement.gathers import Operand, sharers
-from umm.plans.movement.sums import Sums, add_up, sums_to
+from umm.plans.movement.sums import NO_SUMS, Sums, add_up, sums_to
 from umm.schedules.table.buffers import Slice, Slices
 from umm.schedules.writer.builder import Builder
 
@@ -64,7 +64,7 @@ def gathered(blocks: Blocks, chunks: int = 1, near: bool = False) -> Gathered | 
         near: Whether those who gather from each other are in one node, so that each may begin with another's
             part: a chunk is then what one rank has of it, as in a ring.
     """
-    sums = Sums((), True) if blocks.whole else sums_to(blocks.needed("C"))
+    sums = NO_SUMS if blocks.whole else sums_to(blocks.needed("C"))
     if sums is None:
         return None
     # Chunks along n or m split C into parts that can be summed while the next one is multiplied; along k each

@@ -65,6 +65,9 @@ class Sums:
         return any(len(group.ranks) > 1 for group in self.groups)
 
 
+NO_SUMS = Sums((), True)  # of products that are all of their ranks' tiles of C
+
+
 @lru_cache(maxsize=2048)
 def sums_to(products: Needed) -> Sums | None:
     """Sums of the products of ranks; None if others own a sum than those who add to it."""

@@ -17,7 +17,7 @@ from umm.dtypes import product_dtype
 from umm.interval import Interval
 from umm.layouts.layout import Layout
 from umm.machines import Machine
-from umm.plans.movement.prices import IN, OUT, Flow, Pairs, added_up
+from umm.plans.movement.prices import IN, OUT, Flow, Messages, added_up
 from umm.plans.movement.sums import Summed, Sums
 from umm.program import Grouped
 from umm.program.problem import MATRICES
@@ -256,8 +256,7 @@ class Jobs:
                     ends = layout.owner(tile, replica), job.rank
                     # Operands flow from owner to worker, products (number 0) back.
                     between[ends if number else ends[::-1]] += rows * cols * self.tensors[number].itemsize
-        np.fill_diagonal(between, 0.0)
-        flow = Flow.of([Pairs(between)], self.machine, self.ranks, 1.0)
+        flow = Flow.of([Messages.of(between)], self.machine, self.ranks, 1.0)
         return self.estimate(jobs, operands=()) + self._busy([flow])
 
     def seconds_summing(self, jobs: Sequence[Job]) -> float:

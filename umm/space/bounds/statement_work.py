@@ -415,7 +415,7 @@ def _links_of(flows: Sequence[Flow], machine: Machine, ranks: int) -> Floats:
     """Return the seconds of each link of the fabric; of many ranks those of the ends at each."""
     # Every pair of very many ranks would take p² work, and of their links the ends are busy.
     if ranks <= MAX_RANKS_IN_PAIRS:
-        moving = [_carried_by(flow, machine, ranks) for flow in flows if flow.parts]
+        moving = [_carried_by(flow, machine, ranks) for flow in flows if flow.messages]
         return np.sum(moving, axis=0) if moving else np.zeros(_width(machine, ranks))
     busy = [flow.busy(machine, way=way)[:2] for flow in flows for way in (IN, OUT)]
     links = np.zeros(_width(machine, ranks))
