@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from umm.arrays import Bools, Ints, offsets_of
+from umm.arrays import Bools, Floats, Ints, offsets_of
 from umm.interval import Interval
 from umm.layouts.edges import ceil_edges
 from umm.layouts.frameworks.held import between
@@ -295,3 +295,12 @@ def groups_of(rects: Ints, among: Bools) -> list[tuple[tuple[int, ...], list[int
     for rank, rect in zip(ranks.tolist(), map(tuple, rects[ranks].tolist()), strict=True):
         ranks_of.setdefault(rect, []).append(rank)
     return list(ranks_of.items())
+
+
+def in_common(some: Ints, others: Ints) -> Floats:
+    """Return the elements that each of some rectangles (down) has in common with each of others (across)."""
+    rows, cols = (
+        np.minimum(some[:, i + 1, None], others[:, i + 1]) - np.maximum(some[:, i, None], others[:, i])
+        for i in (0, 2)
+    )
+    return np.asarray(np.maximum(rows, 0) * np.maximum(cols, 0), dtype=np.float64)

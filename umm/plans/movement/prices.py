@@ -14,7 +14,7 @@ from umm.machines.curves import COLLECTIVE
 from umm.plans.collectives.direct import pairs
 from umm.plans.collectives.hierarchical import WAVES
 from umm.plans.collectives.rings import node_of_ranks, nodes_of
-from umm.plans.movement.blocks import Blocks, Needed, held
+from umm.plans.movement.blocks import Blocks, Needed, held, in_common
 from umm.plans.movement.gathers import by_level, lanes_apart, sharers
 from umm.plans.movement.multiply import Gathered
 from umm.plans.movement.sums import Sums, size_of
@@ -94,11 +94,6 @@ class Flow:
             between += np.bincount(x.source * total + x.target, x.nbytes * self.charge, total**2)
         return between.reshape(total, total)
 
-    @property
-    def most(self) -> float:
-        """Bytes charged that reach the rank that gets most."""
-        return float(self.nbytes[IN].sum(axis=0).max())
-
     def busy(self, machine: Machine, lanes: int = 0, way: int = IN) -> Floats:
         """Least seconds that each rank is busy with arriving or leaving bytes.
 
@@ -130,33 +125,33 @@ class Price:
     adds: Flow  # what its sums add
     own: Flow  # of those what is added to what each rank owns, or on the way there
     copied: Flow  # what of sums is copied to their other replicas
-    payload: dict[str, int]  # bytes of A, B and C that reach the rank that gets most of each, those that move
-    transfers: dict[str, int]  # for A, B and C the most transfers of a rank, about
 
     @property
     def flows(self) -> tuple[Flow, ...]:
         """All that moves."""
         return (*self.gathered.values(), self.adds, self.copied)
 
+    @property
+    def payload(self) -> dict[str, int]:
+        """Bytes of A, B and C that reach the rank that gets most of each."""
+        # Flows hold charged bytes; payload is what really moves, so the charge is divided out.
+        into = {x: flow.nbytes[IN] / flow.charge for x, flow in self.gathered.items()}
+        into["C"] = self.adds.nbytes[IN] / self.adds.charge + self.copied.nbytes[IN] / self.copied.charge
+        return {x: round(float(nbytes.sum(axis=0).max())) for x, nbytes in into.items()}
+
+    @property
+    def transfers(self) -> dict[str, int]:
+        """For A, B and C about the most transfers of a rank in a chunk."""
+        sums = int(self.adds.number[OUT].max() + self.copied.number[IN].max())
+        return {x: int(flow.number[IN].max()) for x, flow in self.gathered.items()} | {"C": sums}
+
 
 def price_of(how: Gathered, machine: Machine) -> Price:
     """Price a multiply by collectives."""
     blocks, problem = how.blocks, how.blocks.problem
     gemms = _gemms(blocks, machine, how.along, how.chunks)
-    copy = _charge(machine, False)
-    gathered, payload, transfers = dict[str, Flow](), dict[str, int](), dict[str, int]()
-    for x in how.collects:
-        gathered[x] = _gathered(blocks.needed(x), problem.itemsize(x), machine)
-        payload[x] = round(gathered[x].most / copy)
-        transfers[x] = how.chunks * int(gathered[x].number[IN].max())
-    adds, owned, copied = added_up(how.sums, problem.p, problem.itemsize("C"), machine)
-    if how.sums.groups:
-        # Flows hold charged bytes; payload is what really moves, so the charge is divided out.
-        arriving = adds.nbytes[IN] / _charge(machine, True) + copied.nbytes[IN] / copy
-        payload["C"] = round(float(arriving.sum(axis=0).max()))
-        number = adds.number[OUT].max() + copied.number[IN].max()
-        transfers["C"] = how.chunks * int(number)
-    return Price(gemms, gathered, adds, owned, copied, payload, transfers)
+    gathered = {x: _gathered(blocks.needed(x), problem.itemsize(x), machine) for x in how.collects}
+    return Price(gemms, gathered, *added_up(how.sums, problem.p, problem.itemsize("C"), machine))
 
 
 def price_one_sided(blocks: Blocks, machine: Machine) -> Price | None:
@@ -173,13 +168,13 @@ def price_one_sided(blocks: Blocks, machine: Machine) -> Price | None:
     tiles = held(layout)
     if layout.replicas > 1 or tiles is None:
         return None
-    between = _shared(made, tiles) * works[:, None] * float(problem.itemsize("C"))
+    between = in_common(made, tiles) * works[:, None] * float(problem.itemsize("C"))
     gathered = {
         x: _gathered(blocks.needed(x), problem.itemsize(x), machine) for x in "AB" if blocks.lacks[x].any()
     }
     adds = Flow.of([Messages.of(between)], machine, problem.p, 1.0 / machine.accumulate_efficiency)
     copied = Flow.of([], machine, problem.p, 1.0)
-    return Price(_gemms(blocks, machine, "k", 1), gathered, adds, adds, copied, {}, {})
+    return Price(_gemms(blocks, machine, "k", 1), gathered, adds, adds, copied)
 
 
 def _gemms(blocks: Blocks, machine: Machine, along: str, chunks: int) -> Floats:
@@ -210,15 +205,6 @@ def gemms_in_chunks(how: Gathered, machine: Machine) -> Floats:
     return total
 
 
-def _shared(some: Ints, others: Ints) -> Floats:
-    """Return the elements that each of some rectangles (down) has in common with each of others (across)."""
-    rows, cols = (
-        np.minimum(some[:, i + 1, None], others[:, i + 1]) - np.maximum(some[:, i, None], others[:, i])
-        for i in (0, 2)
-    )
-    return np.asarray(np.maximum(rows, 0) * np.maximum(cols, 0), dtype=np.float64)
-
-
 @lru_cache(maxsize=MAX_CACHED)
 def _gathered(needed: Needed, itemsize: int, machine: Machine) -> Flow:
     """Flow of an operand's gather."""
@@ -226,7 +212,7 @@ def _gathered(needed: Needed, itemsize: int, machine: Machine) -> Flow:
     assert tiles is not None
     has, between, among = np.zeros(p), np.zeros((p, p)), list[list[int]]()
     for ranks, owners in sharers(needed):
-        nbytes = _shared(tiles[owners], needed.rects[ranks[:1]])[:, 0] * itemsize
+        nbytes = in_common(tiles[owners], needed.rects[ranks[:1]])[:, 0] * itemsize
         if set(owners) <= set(ranks):
             has[owners] = nbytes
             among.append(ranks)
@@ -353,7 +339,9 @@ def _ends(machine: Machine, ranks: int) -> Ends:
 
 def busy_links(flows: Iterable[Flow], machine: Machine) -> tuple[float, float]:
     """Return how long the busiest rank's links are busy, those in its node and those between nodes."""
+    busy: Floats = np.zeros((2, 2, 1))
+    for flow in flows:
+        busy = busy + [flow.busy(machine, way=way)[:2] for way in (IN, OUT)]
     # Links are full duplex, so the busier direction decides, not the sum.
-    busy = [[flow.busy(machine, way=way)[:2] for way in (IN, OUT)] for flow in flows]
-    inside, between = np.sum(busy, axis=0).max(axis=(0, 2)).tolist()
+    inside, between = busy.max(axis=(0, 2)).tolist()
     return inside, between

@@ -4,7 +4,7 @@ All of it follows from the layouts, types, routing and machine. Layers repeat a 
 and a search asks for the same layouts again, so choices are kept by these alone.
 """
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
 from itertools import product
@@ -12,12 +12,12 @@ from typing import NamedTuple
 
 import numpy as np
 
-from umm.arrays import Floats
 from umm.dtypes import product_dtype
 from umm.interval import Interval
 from umm.layouts.layout import Layout
 from umm.machines import Machine
-from umm.plans.movement.prices import IN, OUT, Flow, Messages, added_up
+from umm.plans.movement.blocks import in_common
+from umm.plans.movement.prices import Flow, Messages, added_up, busy_links
 from umm.plans.movement.sums import Summed, Sums
 from umm.program import Grouped
 from umm.program.problem import MATRICES
@@ -141,25 +141,7 @@ class Jobs:
         """Return the jobs if the owners of an operand do them."""
         return _jobs(self, operand)
 
-    def jobs_anew(self, operand: int) -> Iterator[Job]:
-        """Yield the jobs if the owners of an operand do them."""
-        letters, height = self.statement.letters[operand], self.heights[operand]
-        layout, out = self.layouts[operand], self.layouts[0]
-        for rank, tile, replica in layout.filled():
-            if operand and replica >= out.replicas:
-                continue  # others have all that is needed
-            rows, cols = layout.tile_bounds(tile)
-            parts = list[Part]()
-            for expert, span in self._by_expert(rows, height):
-                given = {letters[0]: span, letters[1]: cols}
-                part = Part(expert, *(given.get(x) or self.full(x, expert) for x in "mnk"))
-                if part.m.size and part.n.size and part.k.size:
-                    parts.append(part)
-            if parts:
-                regions = ((self.region(0, x), self.region(1, x), self.region(2, x)) for x in parts)
-                yield Job(rank, replica, tuple(parts), tuple(regions))
-
-    def _by_expert(self, rows: Interval, height: int) -> Iterator[tuple[int, Interval]]:
+    def by_expert(self, rows: Interval, height: int) -> Iterator[tuple[int, Interval]]:
         """Yield the slots of some rows, and which rows: within the expert of weights, else of all."""
         if not height:
             for expert in self.known.slots_of(rows):
@@ -229,14 +211,8 @@ class Jobs:
         needed = int(((spans[:, 1] - spans[:, 0]) * (spans[:, 3] - spans[:, 2])).sum())
         if not operand and layout.replica(job.rank) != job.replica:
             return needed
-        for tile in layout.tiles_of(job.rank):
-            rows, cols = layout.tile_bounds(tile)
-            shared = [
-                np.minimum(spans[:, i + 1], side.stop) - np.maximum(spans[:, i], side.start)
-                for i, side in ((0, rows), (2, cols))
-            ]
-            needed -= int((np.maximum(shared[0], 0) * np.maximum(shared[1], 0)).sum())
-        return needed
+        tiles = [(*rows, *cols) for rows, cols in map(layout.tile_bounds, layout.tiles_of(job.rank))]
+        return needed - int(in_common(spans, np.reshape(tiles, (-1, 4))).sum())
 
     def spreading(self) -> float:
         """Return about how long all replicas of the product take to get it."""
@@ -257,7 +233,7 @@ class Jobs:
                     # Operands flow from owner to worker, products (number 0) back.
                     between[ends if number else ends[::-1]] += rows * cols * self.tensors[number].itemsize
         flow = Flow.of([Messages.of(between)], self.machine, self.ranks, 1.0)
-        return self.estimate(jobs, operands=()) + self._busy([flow])
+        return self.estimate(jobs, operands=()) + max(busy_links([flow], self.machine))
 
     def seconds_summing(self, jobs: Sequence[Job]) -> float:
         """Return about how long products of owned rows, and all-reduces of each over replicas, take."""
@@ -276,20 +252,29 @@ class Jobs:
             rects, count = np.tile((*rows, *cols), (len(ranks), 1)), len(ranks)
             sums = Sums((Summed(ranks, rects, count, np.arange(count)),), in_place=True)
             flows += added_up(sums, self.ranks, self.tensors[0].itemsize, self.machine)[::2]
-        return self.estimate(jobs, operands=(1, 2)) + self._busy(flows)
-
-    def _busy(self, flows: Iterable[Flow]) -> float:
-        """Return the seconds that the busiest rank's links move bytes."""
-        busy: Floats = np.zeros((2, 2, self.ranks))
-        for flow, way in product(flows, (IN, OUT)):
-            busy[way] += flow.busy(self.machine, way=way)[:2]
-        return float(busy.max())
+        return self.estimate(jobs, operands=(1, 2)) + max(busy_links(flows, self.machine))
 
 
 @lru_cache(maxsize=4)  # each has up to some ten thousand parts
 def _jobs(jobs: Jobs, operand: int) -> list[Job]:
     """Return the jobs if the owners of an operand do them."""
-    return list(jobs.jobs_anew(operand))
+    result = list[Job]()
+    letters, height = jobs.statement.letters[operand], jobs.heights[operand]
+    layout, out = jobs.layouts[operand], jobs.layouts[0]
+    for rank, tile, replica in layout.filled():
+        if operand and replica >= out.replicas:
+            continue  # others have all that is needed
+        rows, cols = layout.tile_bounds(tile)
+        parts = list[Part]()
+        for expert, span in jobs.by_expert(rows, height):
+            given = {letters[0]: span, letters[1]: cols}
+            part = Part(expert, *(given.get(x) or jobs.full(x, expert) for x in "mnk"))
+            if part.m.size and part.n.size and part.k.size:
+                parts.append(part)
+        if parts:
+            regions = ((jobs.region(0, x), jobs.region(1, x), jobs.region(2, x)) for x in parts)
+            result.append(Job(rank, replica, tuple(parts), tuple(regions)))
+    return result
 
 
 @lru_cache(maxsize=1024)

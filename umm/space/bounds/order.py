@@ -108,7 +108,9 @@ def in_order(
         if "C" in work.moves and not summed_with_next(statements, plans, number):
             load = work.moves["C"]
             jobs.append(Job(first + starts, load, _reader(statements, works, number)))
-            state = Complete(first, first, np.where(load[0] > 0, first + load[0], 0.0))
+            # By level a rank also adds up parts of others: its own may be complete before these are there.
+            arrives = load[:2].max(axis=0) if work.how is None else np.zeros(ranks)
+            state = Complete(first, first, np.where(arrives > 0, first + arrives, 0.0))
         if work.sums is not None:
             part, everywhere = work.sums
             state = Complete(first + part, np.maximum(first, float(ends.min()) + everywhere))

@@ -17,7 +17,15 @@ from umm.machines.curves import COLLECTIVE, COPY_ENGINE
 from umm.plans.lower import lower
 from umm.plans.movement.choice import FLAT, Chosen, chosen, node_count, one_sided
 from umm.plans.movement.multiply import Gathered
-from umm.plans.movement.prices import IN, MAX_RANKS_IN_PAIRS, OUT, Flow, Price, gemms_in_chunks
+from umm.plans.movement.prices import (
+    IN,
+    MAX_RANKS_IN_PAIRS,
+    OUT,
+    Flow,
+    Messages,
+    Price,
+    gemms_in_chunks,
+)
 from umm.plans.multiply.options import Options
 from umm.plans.multiply.policies import lowered
 from umm.plans.multiply.replicas import how_summed
@@ -41,7 +49,8 @@ from umm.schedules.table.details import ACCUMULATE, GEMM, GET, KINDS, MAP
 from umm.space.bounds.batch_work import BatchWork, batch_work, least_work
 from umm.space.bounds.transfers import least_slowdown, link_times
 
-LINKS = 5  # links of a rank: into it from its node and from others, its lanes and its card, out of it
+LINKS = 6  # of a rank: links into it from its node and others, its lanes and its card, links out of it
+Lossy = tuple[float, Flow]  # a flow, and the share of its time by which it slows work down
 SLOWED = 4
 """Links whose transfers slow a rank's work down: out of it and into it in its node, into and out of that."""
 MOST_WRITTEN = 48
@@ -130,7 +139,8 @@ def statement_work(
         _, saved = in_kernels_of(part, problem, machine, statement.besides)
         part = replace(part, seconds=np.maximum(part.seconds - np.maximum(saved, 0.0), 0.0))
     work = replace(_work(part, machine), stationary=stationary, begins=_shortest(part))
-    work = replace(work, comes=_comes(part, machine), moves=_moves(part, machine) if flat else {})
+    flows = _flows(part, machine)
+    work = replace(work, comes=_comes(part, flows, machine), moves=_moves(flows, machine) if flat else {})
     layout, finished = problem.layout("C"), Options(**completing(options))
     summed = None if by_next else how_summed(layout, problem.c_dtype, machine, finished)
     return work if summed is None else replace(work, summed=summed.seconds[summed.way])
@@ -184,7 +194,7 @@ def _added_first(
     work = gemms if adds else _work(at_home, machine)
     work = replace(work, stationary=stationary, span=gemms.span, begins=_shortest(at_home))
     if part.name == at_home.name:
-        return replace(work, moves={} if adds else _moves(at_home, machine))
+        return replace(work, moves={} if adds else _moves(_flows(at_home, machine), machine))
     # It is open here which of the two ways is taken, so each resource has the smaller of its two loads.
     usual = _work(part, machine)  # where the layouts of the others are not alike
     seconds, span = np.minimum(work.seconds, usual.seconds), np.minimum(work.span, usual.span)
@@ -212,40 +222,37 @@ def _begins(schedule: Schedule, outs: Collection[str]) -> float:
     return least * ROUNDING if np.isfinite(least) else 0.0
 
 
-def _comes(part: Schedule, machine: Machine) -> dict[str, Floats]:
+def _comes(part: Schedule, flows: Mapping[str, Flow], machine: Machine) -> dict[str, Floats]:
     """Return ``comes`` of a one-sided multiply: the last that reaches a rank has to be multiplied then."""
     gemms = part.kind == GEMM
     shortest = np.full(part.ranks, np.inf)
     np.minimum.at(shortest, part.rank[gemms], part.seconds[gemms])
-    comes = dict[str, Floats]()
-    for number, x in enumerate("AB"):
-        gets = (part.kind == GET) & (part.src != part.dst) & (part.moved_tensors == number)
-        nbytes = np.bincount(part.dst[gets], part.nbytes[gets], part.ranks)
-        if nbytes.any():
-            into = _ports(machine, part.ranks)[IN]
-            # The last bytes cannot arrive before the rank's own port has passed
-            # them all; a gemm has to follow these.
-            comes[x] = np.where(nbytes > 0, nbytes / into + shortest, 0.0) * ROUNDING
-    return comes
+    # The last bytes cannot arrive before the rank's links have passed them all; a gemm has to follow.
+    arrives = {x: flow.busy(machine).max(axis=0) for x, flow in flows.items() if x != "C"}
+    return {x: np.where(takes > 0, takes + shortest, 0.0) * ROUNDING for x, takes in arrives.items()}
 
 
-def _moves(part: Schedule, machine: Machine) -> dict[str, Floats]:
-    """Return ``moves`` of a one-sided multiply; matrices that take no time are left out."""
-    ports = _ports(machine, part.ranks)
-    if not np.isfinite(ports).any():
-        return {}
-    # Ranks on one device exchange through its memory and load no port.
+def _moves(flows: Mapping[str, Flow], machine: Machine) -> dict[str, Floats]:
+    """Return ``moves`` of a one-sided multiply."""
+    return {x: _on_links(flow, machine, 0) for x, flow in flows.items()}
+
+
+def _flows(part: Schedule, machine: Machine) -> dict[str, Flow]:
+    """Flow of A and B that a one-sided multiply gets and of C that it adds, those that move."""
+    of_kind = zip(MATRICES, (GET, GET, ACCUMULATE), strict=True)
+    rows = {x: (part.kind == kind) & (part.moved_tensors == i) for i, (x, kind) in enumerate(of_kind)}
+    flows = {x: _flow(part, some, part.nbytes, machine) for x, some in rows.items()}
+    return {x: flow for x, flow in flows.items() if flow.nbytes.any()}
+
+
+def _flow(part: Schedule, rows: Bools, nbytes: Floats | Ints, machine: Machine) -> Flow:
+    """Return the flow of some transfers of a schedule."""
+    # Ranks on one device exchange through its memory and load no link.
     device = _devices(machine, part.ranks)
-    moving = (part.src != part.dst) & (device[part.src] != device[part.dst])
-    moves = dict[str, Floats]()
-    for number, (x, kind) in enumerate(zip(MATRICES, (GET, GET, ACCUMULATE), strict=True)):
-        rows = moving & (part.kind == kind) & (part.moved_tensors == number)
-        load = np.zeros((LINKS, part.ranks))
-        for row, ends, way in ((0, part.dst, IN), (LINKS - 1, part.src, OUT)):
-            load[row] = np.bincount(ends[rows], part.nbytes[rows], part.ranks) / ports[way] * ROUNDING
-        if load.any():
-            moves[x] = load
-    return moves
+    rows = rows & (device[part.src] != device[part.dst])
+    moved = nbytes[rows].astype(np.float64)
+    messages = Messages(part.src[rows], part.dst[rows], moved, moved, np.ones(len(moved)))
+    return Flow.of([messages], machine, part.ranks, 1.0)
 
 
 def aligned(statement: Statement, tensors: Mapping[str, Tensor], name: str) -> bool:
@@ -319,8 +326,13 @@ def _work(schedule: Schedule, machine: Machine) -> StatementWork:
     span = np.bincount(rank[on_engine], seconds[on_engine], p)
     moving = schedule.src != schedule.dst
     between = np.bincount((schedule.src * p + schedule.dst)[moving], schedule.nbytes[moving], p * p)
-    # A rank that shares its engine may wait for it while its transfers run, and so lose nothing to them.
-    slowed = span + _lost_at_ports(schedule, moving, machine) * _has_engine(machine, p)
+    sent, got = list[Lossy](), list[Lossy]()
+    # Where transfers have means of their own, their interference differs: no loss is counted, which is safe.
+    if schedule.means_of is None and moving.any():
+        loss = np.array([schedule.interference.get(name, 0.0) for name in KINDS])[kind] * schedule.nbytes
+        sent.append((1.0, _flow(schedule, schedule.src == rank, loss, machine)))
+        got.append((1.0, _flow(schedule, schedule.dst == rank, loss, machine)))
+    slowed = span + _lost(sent, got, machine, p)
     return _of_loads(engines, slowed, _carried(between.astype(np.float64), machine, p), span, len(schedule))
 
 
@@ -354,7 +366,7 @@ def _collective(
     engines = np.bincount(_devices(machine, p), takes, machine.device_count)
     flows = (*price.gathered.items(), ("C", price.adds), ("C", price.copied))
     links = _links_of([flow for x, flow in flows if x in paid], machine, p)
-    slowed = takes + _lost_to(price, how, machine, paid) * _has_engine(machine, p)
+    slowed = takes + _lost(*_lost_to(price, how, machine, paid), machine, p)
     work, gemms = _of_loads(engines, slowed, links, takes, 0), takes * ROUNDING
     single, lanes = how.chunks == 1, machine.copy_engines
     moves = {x: _on_links(flow, machine, lanes) for x, flow in price.gathered.items()}
@@ -369,21 +381,21 @@ def _collective(
     least = gemms / how.chunks * (not how.turns)
     comes = dict[str, Floats]()
     for x, flow in price.gathered.items():
+        busy = flow.busy(machine, lanes) * ROUNDING
+        arrives = busy.max(axis=0)
         # What has come last from another node is there for its rank's mates a hop later.
-        busy = moves[x].max(axis=0)
-        passed = moves[x][1][busy > 0].min(initial=np.inf) + flow.hop / how.chunks * ROUNDING
-        arrives = np.where(busy > 0, np.maximum(busy, passed), 0.0)
-        comes[x] = np.where(moves[x].any(axis=0), arrives + start_s * ROUNDING + least, 0.0)
+        passed = busy[1][arrives > 0].min(initial=np.inf) + flow.hop / how.chunks * ROUNDING
+        comes[x] = np.where(arrives > 0, np.maximum(arrives, passed) + start_s * ROUNDING + least, 0.0)
     return replace(
         work, stationary=by.stationary, moves=moves, comes=comes, sums=sums, single=single, how=how,
         begins=float(gemms[how.blocks.works].min(initial=np.inf)) if single else 0.0,
-        actions={"": p * how.chunks} | {x: p * count for x, count in price.transfers.items()},
+        actions={x: p * how.chunks * count for x, count in {"": 1, **price.transfers}.items()},
     )  # fmt: skip
 
 
 def _on_links(flow: Flow, machine: Machine, lanes: int) -> Floats:
     """Return the load of each rank's links by a collective, shape (LINKS, ranks)."""
-    return np.pad(flow.busy(machine, lanes) * ROUNDING, ((0, 1), (0, 0)))
+    return np.concatenate((flow.busy(machine, lanes), flow.busy(machine, way=OUT)[:2])) * ROUNDING
 
 
 def _last_of_sums(price: Price, how: Gathered, machine: Machine) -> tuple[float, Floats] | None:
@@ -450,28 +462,23 @@ def _carried(between: Floats, machine: Machine, ranks: int) -> Floats:
     return carried
 
 
-def _lost_at_ports(schedule: Schedule, moving: Bools, machine: Machine) -> Floats:
+def _lost(sent: Sequence[Lossy], got: Sequence[Lossy], machine: Machine, ranks: int) -> Floats:
     """Return the seconds of work that each rank loses to its sends, and to its gets, shape (SLOWED, ranks).
 
-    All that a rank sends leaves by one link on many machines. While that is busy, some of it is in flight,
-    and the largest loss of that is no less than the mean. A rank that waits meanwhile loses nothing of its
-    work, but more time.
+    While links are busy with them, some are in flight, and the largest loss of these is no less than the
+    mean. A rank that waits meanwhile, as for an engine that it shares, loses nothing of its work.
     """
-    # Where transfers have means of their own, their interference differs: no loss is counted, which is safe.
-    lost = np.zeros((SLOWED, schedule.ranks))
-    if schedule.means_of is not None or not moving.any():
-        return lost
-    loss = np.array([schedule.interference.get(name, 0.0) for name in KINDS])[schedule.kind]
-    ports = _ports(machine, schedule.ranks)
-    for row, ends, way in ((0, schedule.src, OUT), (1, schedule.dst, IN)):
-        rows = moving & (ends == schedule.rank)
-        nbytes = np.bincount(schedule.rank[rows], (loss * schedule.nbytes)[rows], schedule.ranks)
-        lost[row] = nbytes / ports[way]
-    return lost
+    lost = np.zeros((2, 2, ranks))
+    for way, flows in ((OUT, sent), (IN, got)):
+        for loss, flow in flows:
+            lost[way] += loss * flow.busy(machine, way=way)[:2]
+    return lost.reshape(SLOWED, ranks) * _has_engine(machine, ranks)
 
 
-def _lost_to(price: Price, how: Gathered, machine: Machine, paid: Collection[str]) -> Floats:
-    """Return the seconds of work that each rank loses to collectives, as :func:`_lost_at_ports` does."""
+def _lost_to(
+    price: Price, how: Gathered, machine: Machine, paid: Collection[str]
+) -> tuple[list[Lossy], list[Lossy]]:
+    """Flows that ranks send and get by collectives, each with the share of its time that work loses."""
     collective = machine.means.get(COLLECTIVE)
     gets, adds = (
         machine.interference[x] if collective is None else collective.interference
@@ -479,42 +486,16 @@ def _lost_to(price: Price, how: Gathered, machine: Machine, paid: Collection[str
     )
     # Copy engines, which bring parts in turn, may slow work down less.
     by_turns = machine.means[COPY_ENGINE].interference if how.turns and COPY_ENGINE in machine.means else gets
-    lost = np.zeros((SLOWED, len(price.gemms)))
-    for x, flow in price.gathered.items():
-        if x in paid:
-            lost[1:3] += min(gets, by_turns) * flow.busy(machine)[:2]
-    if how.sums.groups and "C" in paid:
-        lost[1:3] += gets * price.copied.busy(machine)[:2]
-        lost[::3] += adds * price.adds.busy(machine, way=OUT)[:2]
-    return lost
+    got = [(min(gets, by_turns), flow) for x, flow in price.gathered.items() if x in paid]
+    if not how.sums.groups or "C" not in paid:
+        return [], got
+    return [(adds, price.adds)], [*got, (gets, price.copied)]
 
 
 def _has_engine(machine: Machine, ranks: int) -> Bools:
     """Return whether each rank has an engine of its own; others may wait for it, which slows nothing down."""
     device = _devices(machine, ranks)
     return np.asarray(np.bincount(device, minlength=machine.device_count)[device] == 1)
-
-
-@lru_cache(maxsize=64)
-def _ports(machine: Machine, ranks: int) -> Floats:
-    """Return the bandwidth of the link by which all reaches a rank, and of that by which all leaves it."""
-    # It is infinite where there are several.
-    devices = sorted({machine.device_of(rank, ranks) for rank in range(ranks)})
-    ports = np.full((2, machine.device_count), np.inf)
-    for here in devices:
-        reaching, leaving = set[int](), set[int]()
-        # Those beside it first: of many devices these soon show that there are several links.
-        for other in sorted(devices, key=lambda x: abs(x - here))[1:]:
-            reaching.add(machine.route(other, here)[-1])
-            leaving.add(machine.route(here, other)[0])
-            if len(leaving) > 1 and len(reaching) > 1:
-                break
-        for way, links in ((IN, reaching), (OUT, leaving)):
-            if len(links) == 1:
-                # With several last links the load of each depends on routes, and
-                # the links of the fabric bound it anyway.
-                ports[way, here] = machine.link_bandwidth[links.pop()]
-    return np.asarray(ports[:, _devices(machine, ranks)])
 
 
 def _moved(schedule: Schedule, moving: Bools, names: Sequence[str]) -> dict[str, int]:
