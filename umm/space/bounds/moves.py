@@ -1,7 +1,6 @@
 """Bounds of moving given operands and of summing replicas."""
 
 from collections.abc import Sequence
-from functools import lru_cache
 
 import numpy as np
 
@@ -14,6 +13,7 @@ from umm.plans.collectives.library import KERNELS, LIBRARY, least, refuses
 from umm.plans.collectives.rings import nodes_of
 from umm.plans.multiply.options import Options
 from umm.plans.redistribution.fastest import moves
+from umm.plans.redistribution.pieces import routes
 from umm.program.problem import MATRICES, Problem
 from umm.schedules.bound import ROUNDING
 from umm.space.bounds.transfers import least_slowdown, link_times
@@ -67,16 +67,8 @@ def _width(machine: Machine, blocks: Sequence[Sequence[int]], total: int) -> flo
     """Return the bytes/s of the first links of all routes from each block of ranks to the others together."""
     ranks = np.concatenate([np.asarray(block) for block in blocks])
     block = np.arange(len(blocks)).repeat([len(block) for block in blocks])
-    between = _first_links(machine, total)[np.ix_(ranks, ranks)][block[:, None] != block]
+    between = routes(machine, total)[np.ix_(ranks, ranks)][block[:, None] != block, 0]
     return float(sum(machine.link_bandwidth[distinct(between)]))
-
-
-@lru_cache(maxsize=16)
-def _first_links(machine: Machine, total: int) -> Ints:
-    """Return the first link of the route from each rank (row) to each (column)."""
-    devices = [machine.device_of(rank, total) for rank in range(total)]
-    first = [machine.route(src, dst)[0] for src in devices for dst in devices]
-    return np.array(first, dtype=np.int64).reshape(total, total)
 
 
 def least_moving(points: MultiplyPoints, machine: Machine) -> tuple[Floats, Floats]:
