@@ -7,7 +7,12 @@ from drawn_spaces import drawn_point
 from examples import examples
 
 import umm
+from umm.layouts.layout import Layout
+from umm.plans.multiply.options import Options
+from umm.program import Multiply
+from umm.program.tensors import Tensor
 from umm.space import Space, search
+from umm.space.bounds.statement_work import statement_work
 from umm.space.pricing.multiplies import pricer_of
 
 
@@ -43,6 +48,20 @@ def test_gates_that_are_there_early_start_the_exchange_that_brings_rows_back():
     _, choice = pricer.simulated(place, pricer.bound(place))
     assert choice.makespan_s == pytest.approx(98.0e-6, rel=1e-3)
     assert pricer.respected
+
+
+def test_bytes_that_reach_a_rank_by_several_links_take_all_of_them():
+    """A by rows is needed by every rank: 7/8 of 4 MiB over seven links of 48 GB/s, and as much out of it."""
+    texts = {"A": "row", "B": "col", "C": "col"}
+    tensors = {
+        name: Tensor(name, Layout.parse(text, (1024, 1024), 8), "float32", "input")
+        for name, text in texts.items()
+    }
+    machine, options = umm.machine("mi300x-8"), Options().to_dict()
+    work = statement_work(Multiply("C", "A", "B"), tensors, machine, options, "C")
+    assert list(work.moves) == ["A"]
+    assert work.moves["A"].max(axis=1)[[1, 5]] == pytest.approx(4 * 2**20 / 8 / 48e9)
+    assert (work.comes["A"] > 4 * 2**20 / 8 / 48e9).all()
 
 
 def test_the_suite_refuses_a_bound_above_a_makespan():
