@@ -6,11 +6,10 @@ from typing import NamedTuple
 
 from umm.machines import Machine
 from umm.plans.collectives.library import BY_LIBRARY, choose
-from umm.plans.movement.blocks import SIDES, groups_of, held
+from umm.plans.movement.blocks import SIDES, groups_of, held, size_of
 from umm.plans.movement.choice import LIBRARY
 from umm.plans.movement.gathers import bytes_of
 from umm.plans.movement.multiply import IN_ORDER
-from umm.plans.movement.sums import size_of
 from umm.plans.partition import Asked, Bucket, Do, Gather, Start, Step, Ways, operands_of
 from umm.plans.redistribution.fastest import able
 from umm.program import Copy, Statement

@@ -297,6 +297,12 @@ def groups_of(rects: Ints, among: Bools) -> list[tuple[tuple[int, ...], list[int
     return list(ranks_of.items())
 
 
+def size_of(rects: Ints) -> Ints:
+    """Return the elements of rectangles."""
+    sides = np.maximum(0, rects[:, 1::2] - rects[:, ::2])
+    return np.asarray(sides[:, 0] * sides[:, 1])
+
+
 def in_common(some: Ints, others: Ints) -> Floats:
     """Return the elements that each of some rectangles (down) has in common with each of others (across)."""
     rows, cols = (

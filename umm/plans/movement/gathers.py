@@ -15,7 +15,7 @@ from umm.plans.collectives.hierarchical import WAY as BY_LEVEL
 from umm.plans.collectives.library import BY_LIBRARY
 from umm.plans.collectives.rings import nodes_of
 from umm.plans.collectives.way import OWN, PLAIN, Exchange, Held, Manner, Shares, Way, columns
-from umm.plans.movement.blocks import Blocks, Needed, groups_of, held
+from umm.plans.movement.blocks import Blocks, Needed, groups_of, held, size_of
 from umm.schedules.table.buffers import Slice
 from umm.schedules.table.details import GET
 from umm.schedules.writer.builder import Builder, How
@@ -53,9 +53,7 @@ def _needed(blocks: Blocks, matrix: str, transposed: bool) -> bytes:
 
 def bytes_of(blocks: Blocks, matrix: str) -> int:
     """Return the bytes of an operand at the rank that needs most of it."""
-    rects = blocks.of(matrix)
-    sides = rects[:, 1::2] - rects[:, ::2]
-    return int(sides.prod(axis=1).max()) * blocks.problem.itemsize(matrix)
+    return int(size_of(blocks.of(matrix)).max()) * blocks.problem.itemsize(matrix)
 
 
 @lru_cache(maxsize=2048)

@@ -14,10 +14,10 @@ from umm.machines.curves import COLLECTIVE
 from umm.plans.collectives.direct import pairs
 from umm.plans.collectives.hierarchical import WAVES
 from umm.plans.collectives.rings import node_of_ranks, nodes_of
-from umm.plans.movement.blocks import Blocks, Needed, held, in_common
+from umm.plans.movement.blocks import Blocks, Needed, held, in_common, size_of
 from umm.plans.movement.gathers import by_level, lanes_apart, sharers
 from umm.plans.movement.multiply import Gathered
-from umm.plans.movement.sums import Sums, size_of
+from umm.plans.movement.sums import Sums
 
 IN, OUT = range(2)
 SHARED, CARD, APART = range(3)

@@ -13,7 +13,7 @@ from umm.plans.collectives import direct
 from umm.plans.collectives.hierarchical import IN_WAVES, OF_MANY, all_reduce_in_waves
 from umm.plans.collectives.library import BY_LIBRARY
 from umm.plans.collectives.way import PLAIN, Exchange, Held, Manner, Own, Parts, Shares, Way, Writer, parted
-from umm.plans.movement.blocks import Needed, groups_of, held
+from umm.plans.movement.blocks import Needed, groups_of, held, size_of
 from umm.plans.movement.gathers import (
     SHORT,
     across_nodes,
@@ -257,12 +257,6 @@ def _out_and_back(
 
 def _writer(way: Way | None, what: str) -> Writer:
     return (way or direct.WAY).writers[what]
-
-
-def size_of(rects: Ints) -> Ints:
-    """Return the elements of rectangles."""
-    sides = np.maximum(0, rects[:, 1::2] - rects[:, ::2])
-    return np.asarray(sides[:, 0] * sides[:, 1])
 
 
 def owned(group: Summed, rank: int) -> Sequence[int]:

@@ -16,7 +16,7 @@ from umm.dtypes import product_dtype
 from umm.interval import Interval
 from umm.layouts.layout import Layout
 from umm.machines import Machine
-from umm.plans.movement.blocks import in_common
+from umm.plans.movement.blocks import in_common, size_of
 from umm.plans.movement.prices import Flow, Messages, added_up, busy_links
 from umm.plans.movement.sums import Summed, Sums
 from umm.program import Grouped
@@ -208,7 +208,7 @@ class Jobs:
         """Return the elements of an operand that a job reads or writes and its rank does not own."""
         layout = self.layouts[operand]
         spans = np.array([(*rows, *cols) for rows, cols in (x[operand] for x in job.regions)])
-        needed = int(((spans[:, 1] - spans[:, 0]) * (spans[:, 3] - spans[:, 2])).sum())
+        needed = int(size_of(spans).sum())
         if not operand and layout.replica(job.rank) != job.replica:
             return needed
         tiles = [(*rows, *cols) for rows, cols in map(layout.tile_bounds, layout.tiles_of(job.rank))]

@@ -9,9 +9,8 @@ from umm.machines import Machine
 from umm.plans.collectives import library
 from umm.plans.collectives.collective import fastest_of, known, ways
 from umm.plans.collectives.way import Exchange, Shares
-from umm.plans.movement.blocks import held
+from umm.plans.movement.blocks import held, size_of
 from umm.plans.movement.choice import LIBRARY
-from umm.plans.movement.sums import size_of
 from umm.plans.statements.lowering import Context, write
 from umm.plans.statements.pieces import clear, sum_in_place
 from umm.program import Chain, Sum
