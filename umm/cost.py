@@ -11,7 +11,7 @@ from umm.arrays import Bools, Floats, Ints
 from umm.dtypes import element_bytes, expanded, has_blocks, is_float8, itemsize, rated, weight_bytes
 from umm.interval import Interval
 from umm.machines import Machine
-from umm.machines.decode import decode_of, few_parts, tokens
+from umm.machines.decode import SHORT, decode_of, few_parts, tokens
 from umm.machines.exchange import exchange_of
 from umm.machines.experts import FORMATS, experts_of, format_of, load_of, rows_of_experts
 from umm.machines.kernels import Kernels
@@ -408,6 +408,10 @@ def decode_seconds(
     other = decode_of(machine.decode, cache, head, windowed, alone, latent, few=True)
     if other is not None and other is not kernel:
         took = np.where(few_parts(some, other.units), other.seconds(some, peak, itemsize, warm), took)
+    if any(x.short for x in machine.decode) and np.min(keys) <= SHORT:
+        other = decode_of(machine.decode, cache, head, windowed, alone, latent, short=True)
+        if other is not None and other is not kernel:
+            took = np.where(some.keys <= SHORT, other.seconds(some, peak, itemsize, warm), took)
     other = decode_of(machine.decode, cache, head, windowed, alone, latent, named=True)
     if other is not None and other is not kernel:
         mine = has_heads(other.usual_heads, heads, kv_heads)

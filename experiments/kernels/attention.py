@@ -10,7 +10,7 @@ import pandas as pd
 from experiments.kernels.fitting import FEW, Fit, Law, Numbers, fitted, parted, refined
 from umm.arrays import Floats
 from umm.dtypes import element_bytes
-from umm.machines.decode import Decode, Tokens, few_parts, tokens
+from umm.machines.decode import SHORT, Decode, Tokens, few_parts, tokens
 from umm.machines.drafts.measured_serving import CACHED, LATENT
 from umm.machines.prefill import Prefill, causal
 
@@ -45,6 +45,13 @@ Source: vllm-project/vllm, v1/attention/backends/triton_attn.py: NUM_PAR_SOFTMAX
 MIN_LAUNCH_GRID_SIZE_2D.
 """
 SEGMENTING = "vllm_triton"
+FLASH = {"vllm_flash_attn": 2, "flash_attention": 3}
+"""Versions of FlashAttention by kernel on A100, with blocks of keys and rows of tiles by their source.
+
+Source: Dao-AILab/flash-attention, hopper/tile_size.h, tile_size_fwd_sm8x: 112 keys where they are cut, 64
+where not; csrc/flash_attn/flash_api.cpp, set_params_splitkv: 128 keys, two parts a multiprocessor.
+"""
+AMPERE_L2 = 40e6
 MOST_GROUP = 32
 """Query heads of a head of keys above which TensorRT-LLM reads keys once for each of them."""
 
@@ -121,7 +128,10 @@ def tables(
         two_kernels = some.kernel.iloc[0] == TWO_KERNELS and chip.l2 < BLACKWELL_L2
         if by_family and two_kernels:
             columns = ["alone", "few", "windowed"]
-        some = some.assign(few=few_parts(_tokens(some, latent), some.units))
+        version = _flash(some, chip)
+        if by_family and version:
+            columns = ["alone"] if version == 2 else ["short"]
+        some = some.assign(few=few_parts(_tokens(some, latent), some.units), short=some["keys"] <= SHORT)
         # The first of several tables for the same heads counts: other backends come before the usual one.
         for backend, part in sorted(
             some.groupby(some.kernel.map(backend_of)), reverse=True, key=lambda x: x[0]
@@ -226,6 +236,12 @@ def _bytes(cache: str) -> float:
     return element_bytes({"float8": "float8_e4m3"}.get(cache, cache))
 
 
+def _flash(rows: pd.DataFrame, chip: Chip) -> int:
+    """Return the version of FlashAttention that all rows are of, on A100; else 0."""
+    kernels = set(rows.kernel)
+    return FLASH.get(kernels.pop(), 0) if chip.l2 == AMPERE_L2 and len(kernels) == 1 else 0
+
+
 def _prefill(rows: pd.DataFrame, form: Numbers | None, chip: Chip, about: Numbers) -> Fit:
     heads, begin = _by_head(rows, value=0.5, start=8e-6)
     begin |= {
@@ -269,6 +285,19 @@ def _decode(rows: pd.DataFrame, form: Numbers | None, chip: Chip, about: Numbers
         begin |= {"merge": 1e-10}
     if rows.kernel.str.startswith(SEGMENTING).all():
         forms = [plain | {"rows": 16} | SEGMENTED]
+    version = 0 if latent else _flash(rows, chip)
+    if version == 2:
+        cut: Numbers = {"flash": 2, "rows": 64, "chunk": 128.0, "resident": 2.0}
+        forms = [plain | cut | ({"key_parts": 1} if rows.alone.all() else {})]
+    elif version:
+        short: Numbers = {"flash": 3, "rows": 128, "chunk": 64.0, "key_parts": 1}
+        long: Numbers = {"flash": 3, "rows": 128, "chunk": 112.0, "resident": 1.0}
+        forms = [plain | (short if rows.short.all() else long)]
+    if version:
+        form = None
+        begin = {k: v for k, v in begin.items() if k not in forms[0]}
+    if version == 2 and not rows.alone.all():
+        begin |= {"swap": 5e-6}
     if about["cache"] == "float8":
         forms += [x | {"narrow": True} for x in forms]
     if form and rows.few.all() and (rows.kernel == TWO_KERNELS).all() and chip.l2 < BLACKWELL_L2:

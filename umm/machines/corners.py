@@ -18,7 +18,7 @@ COMPUTE = ("peak", "efficiency", "attention", "grouped", "kernels", "launch", *S
 RATES = [x.key for x in declared(Kernels) if x.quantity is BytesPerSecond]
 RATES += ["write", "cached", "again", "passes", "block"]
 TIMES = [x.key for x in declared(Kernels) if x.quantity is Time and x.key != "boost"]
-TIMES += ["token", "sequence", "expert", "column", "merge"]
+TIMES += ["token", "sequence", "expert", "column", "merge", "swap"]
 """Bytes/s and seconds of GEMM kernels, attention and experts, as uncertain as their table."""
 
 _TIME = re.compile(r"[\d.eE+-]+\s*(s|ms|us|µs|ns)")  # of a time less is faster, as of interference

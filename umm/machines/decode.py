@@ -35,6 +35,10 @@ from umm.machines.quantities import (
 LEAST_ROWS = 8  # rows of the smallest tile of tensor cores, to which few query heads are padded
 LEAST_KEYS = 16  # keys that a unit takes at least
 PART_KEYS, PART_SHARE = 128, 4  # of TensorRT-LLM's choice between two kernels
+SHORT = 256  # keys up to which FlashAttention 3 never cuts them: 4 blocks of 64
+MOST_PARTS = 128  # into which FlashAttention cuts keys
+FULL, ENOUGH = 0.8, 0.85  # share of its slots from which it does not, and of the best share that will do
+SPARE = 1.1  # blocks of keys that FlashAttention 3 gives a multiprocessor, of an equal share
 
 
 class Tokens(NamedTuple):
@@ -81,6 +85,8 @@ class Decode(Sourced):
     alone: bool | None = None
     # Whether it computes tokens of few parts alone (true), of more (false), or both; see `few_parts`.
     few: bool | None = None
+    # Whether it computes tokens of at most `SHORT` keys alone (true), of more (false), or both.
+    short: bool | None = None
     backend: Name | None = None  # of attention, where the engine has several
     # Columns of a key for which the engine takes the backend unless asked otherwise; all if None.
     usual: list[Count] | None = None
@@ -102,11 +108,17 @@ class Decode(Sourced):
     # Parts that keys are cut into, few or many, up to so many heads of keys of all sequences; no parts above.
     segments: Count | None = None
     segmented: Count | None = None
+    # Version of FlashAttention, where its rule cuts keys into parts of whole blocks of `chunk` keys; its
+    # tiles have all `rows`, however few heads share keys.
+    flash: Annotated[int, Field(ge=2, le=3)] | None = None
     past: bool = False  # whether keys outside the window are cut into parts too
     ramp: Time  # seconds that beginning and ending a part takes
     column: Time = 0.0  # seconds more of it for each column of a key and a value
     tail: Part  # 1 where units without a part wait for the last wave, 0 where work divides evenly
     split: Time  # seconds that cutting keys adds
+    # Seconds of copies of queries and results, which vLLM's FlashAttention 2 orders by heads of keys: none of
+    # one sequence, one head of keys, or heads that share none (vllm_flash_attn, mha_varlen_fwd).
+    swap: Time = 0.0
     # Seconds in which one part adds up a column of a query head. An engine that states it cuts keys by the
     # longest context it allows, not by how many there are (SGLang passes max_context_len to FlashInfer's
     # trtllm_batch_decode_with_kv_cache): of few keys one part alone has results, and adds up all its heads.
@@ -160,15 +172,20 @@ class Decode(Sourced):
         if self.segments and self.segmented:
             parts = np.where(b * kv_heads <= self.segmented, float(self.segments), 1.0)
             each = np.minimum(np.ceil(chunks / parts) * self.chunk, np.maximum(seen, self.chunk))
+        elif self.flash:
+            chunks = np.maximum(chunks, 1.0)
+            parts = np.minimum(self._flash_parts(items, kv_heads, chunks), self.key_parts)
+            each = np.ceil(chunks / parts) * self.chunk
         else:
             parts = np.minimum(np.minimum(np.maximum(room, 1.0), chunks), self.key_parts)
             each = np.minimum(np.ceil(chunks / parts) * self.chunk, np.maximum(seen / parts, LEAST_KEYS))
         rows = np.minimum(size, 2.0 ** np.ceil(np.log2(np.maximum(group, LEAST_ROWS))))
+        rows = size if self.flash else rows
         rate = self.value * np.asarray(peak) * (2.0 if self.narrow else 1.0)
         products = rows * 2.0 * (head + value) * slots / rate
         per_key = np.maximum(read * itemsize / at_head(head, self.head, self.feed), products)
         ramp = self.ramp + self.column * (head + value)
-        uncut = whole_waves(items, slots, self.tail) * (ramp + seen * per_key)
+        uncut = whole_waves(items, slots, self.tail) * (ramp + (each if self.flash else seen) * per_key)
         added: Floats | float = self.split
         if self.merge:
             added = added + self.merge * np.minimum(group, size) * value / parts
@@ -176,7 +193,7 @@ class Decode(Sourced):
         if self.merge:
             unit = np.where(parts > 1, cut, uncut + np.where(room >= 2, added, 0.0))
         else:
-            unit = np.where(parts > 1, cut if self.segments else np.minimum(cut, uncut), uncut)
+            unit = np.where(parts > 1, cut if self.segments or self.flash else np.minimum(cut, uncut), uncut)
         cache = b * kv_heads * seen * read * itemsize
         queries = b * heads * (head + value) * HALF
         nbytes = cache + queries
@@ -187,7 +204,42 @@ class Decode(Sourced):
         memory = memory + np.where(over, group, others) * cache / self.again
         work = normed(unit, memory, self.norm)
         beside = b * (self.sequence + kv_heads * self.token) + queries / self.passes
+        if self.swap:
+            beside = beside + np.where((b > 1) & (kv_heads > 1) & (group > 1), self.swap, 0.0)
         return np.asarray(at_head(head, self.head, self.start) + work + beside)
+
+    def _flash_parts(self, items: Floats, kv_heads: Floats, blocks: Floats) -> Floats:
+        """Return the parts of keys by FlashAttention's rule.
+
+        Source: Dao-AILab/flash-attention, hopper/flash_prepare_scheduler.cu and hopper/flash_api.cpp.
+        """
+        if self.flash == 2:
+            return efficient_parts(items, self.units * self.resident, blocks)
+        each = np.ceil(SPARE * items * blocks / self.units)
+        return np.minimum(np.ceil(blocks / each), efficient_parts(kv_heads, self.units, blocks))
+
+
+def efficient_parts(items: npt.ArrayLike, slots: npt.ArrayLike, blocks: npt.ArrayLike) -> Floats:
+    """Return the parts that FlashAttention cuts keys into: the fewest that fill waves nearly as well as any.
+
+    Args:
+        items: Heads of keys of all sequences.
+        slots: Parts at a time.
+        blocks: Blocks of keys.
+
+    Source: Dao-AILab/flash-attention, num_splits_heuristic.
+
+    >>> efficient_parts([48, 128, 200], 216, 64).tolist()
+    [4.0, 3.0, 1.0]
+    """
+    count, room, most = (np.asarray(x, dtype=np.float64)[..., None] for x in (items, slots, blocks))
+    parts = np.arange(1.0, MOST_PARTS + 1)
+    waves = count * parts / room
+    per_part = np.ceil(most / parts)
+    fewer = np.ceil(most / np.maximum(parts - 1, 0.5))  # not worth it where no part has fewer blocks
+    share = np.where((parts <= np.minimum(most, room)) & (per_part != fewer), waves / np.ceil(waves), 0.0)
+    good = (share >= ENOUGH * share.max(axis=-1, keepdims=True)) | ((parts == 1) & (count >= FULL * room))
+    return np.asarray(np.argmax(good, axis=-1) + 1.0)
 
 
 def decode_of(
@@ -199,6 +251,7 @@ def decode_of(
     latent: bool = False,
     few: bool = False,
     named: bool = False,
+    short: bool = False,
 ) -> Decode | None:
     """Return an engine's kernel of single tokens; with another type of cache where it has none of this one.
 
@@ -210,11 +263,13 @@ def decode_of(
         latent: Whether the cache has latent vectors.
         few: Whether there are few parts.
         named: Whether the numbers of heads are among a backend's ``usual_heads``.
+        short: Whether there are at most :data:`SHORT` keys.
     """
     fit = [x for x in tables if x.latent == latent]
     fit = [x for x in fit if x.cache == cache] or fit
     fit = [x for x in fit if x.windowed in (None, windowed)] or fit
     fit = [x for x in fit if x.alone in (None, alone)] or fit
+    fit = [x for x in fit if x.short in (None, short)] or fit
     return nearest([x for x in fit if x.few in (None, few)] or fit, head, named)
 
 
