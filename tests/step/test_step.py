@@ -122,6 +122,12 @@ def test_a_search_gives_each_schedule_the_chunks_that_it_has(schedule):
     assert (max(x.parallel.vp for x in result.top) > 1) == (schedule in ("interleaved", "zero-bubble"))
 
 
+def test_chunks_that_a_schedule_has_may_be_given():
+    """DualPipeV has two a stage, whether the question says so or not."""
+    sizes = {"pp": 4, "schedule": "dualpipe-v"}
+    assert step(vp=2, **sizes).seconds == step(**sizes).seconds
+
+
 def test_what_was_given_to_a_search_stays():
     given_sizes = {"ranks": 8, "batch": 16, "length": 4096, "tp": 2, "recompute": "full"}
     result = search(SMALL, rates_of(NODE, "bf16"), given_sizes, NODE.memory)

@@ -195,8 +195,8 @@ def check_sizes(sizes: Mapping[str, Any]) -> None:
         if isinstance(value, int) and value < low:
             raise ProblemError(f"--{name.replace('_', '-')} {value} must be at least {low}")
     schedule, virtual = sizes.get("schedule", ""), sizes.get("vp", 1)
-    if virtual > 1 and schedule in FIXED_CHUNKS and sizes.get("pp") != 1:
-        count = FIXED_CHUNKS[schedule]
+    count = FIXED_CHUNKS.get(schedule, virtual)
+    if virtual not in (1, count) and sizes.get("pp") != 1:
         raise ProblemError(
             f"--schedule {schedule} has {count} chunk{'s' * (count > 1)} of layers a stage, not {virtual}; "
             "leave out --vp, or take interleaved"

@@ -10,6 +10,7 @@ from umm.machines import Machine
 from umm.plans.collectives.library import domains
 from umm.program.models.layers import Attention, LatentAttention, Mamba, Model
 from umm.step.parallel import Parallel, check_sizes, divisors
+from umm.step.pipeline import FIXED_CHUNKS
 from umm.step.rates import Rates
 from umm.step.stacks import Stack
 from umm.step.step import (
@@ -80,6 +81,7 @@ def configurations(model: Model, given: Mapping[str, Any], node: int, stack: Sta
     latent = any(isinstance(x.mixer, LatentAttention) for x in model.layers)
     again = [x for x in stack.recompute if "," not in x or experts or latent]
     chunked = stack.interleaves_states or not any(isinstance(x.mixer, Mamba) for x in model.layers)
+    chunked = chunked and given.get("schedule") not in FIXED_CHUNKS
 
     def tried(name: str, values: Iterable[Any]) -> list[Any]:
         return [given[name]] if name in given else list(values)
