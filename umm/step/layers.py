@@ -238,8 +238,7 @@ class Shape:
 
     def _exchange(self, forward: list[Kernel], backward: list[Kernel]) -> Part:
         stack = self.rates.stack
-        hidden = not stack.tensor_overlaps or self.rates.precision in stack.tensor_overlaps
-        visible = 1.0 - stack.tensor_overlap * hidden
+        visible = 1.0 - stack.tensor_overlap * stack.overlaps_tensor(self.rates.precision)
         returned = [x._replace(name=DATA) for x in backward]
         # PyTorch gathers and scatters along the first dimension and copies chunks for the second. Source:
         # torch/distributed/_functional_collectives.py (all_gather_tensor, reduce_scatter_tensor).
