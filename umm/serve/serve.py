@@ -132,9 +132,8 @@ def serve(model: Model, deployment: Deployment, rates: Rates, prefill: Deploymen
     Args:
         prefill: Ranks that compute prompts alone; None if the same do.
     """
-    one, *sides = (_times(model, deployment, _varied(rates, side), prefill) for side in (0, 1, -1))
-    # Many prompts beside few answers cost what a chunk adds to decoding, which slower decoding makes less.
-    ttft, tpot = ((min(x), max(x)) for x in list(zip(one, *sides, strict=True))[:2])
+    times = [_times(model, deployment, _varied(rates, side), prefill) for side in (0, 1, -1)]
+    one, ttft, tpot = times[0], [x.ttft for x in times], [x.tpot for x in times]
     ranks = deployment.ranks + (prefill.ranks if prefill else 0)
     memory = _memory(model, deployment, rates)
     share = running(model, deployment, rates) / deployment.sequences
@@ -143,7 +142,8 @@ def serve(model: Model, deployment: Deployment, rates: Rates, prefill: Deploymen
         memory["cache"] = min(memory["cache"], room)
     at_once = share * deployment.concurrency
     return Served(
-        one.ttft, one.tpot, ttft, tpot, one.decode, one.prompt,
+        # Slower decoding may shorten TTFT: many prompts beside few answers cost what a chunk adds to it.
+        one.ttft, one.tpot, (min(ttft), max(ttft)), (min(tpot), max(tpot)), one.decode, one.prompt,
         at_once / one.tpot / ranks, at_once, memory, one.mixed,
     )  # fmt: skip
 
