@@ -79,7 +79,10 @@ def _every(path: Path, base: Any, read: Read[T], known: str) -> Mapping[str, T]:
 
 def digest(path: Path) -> str:
     """Return a hash of a table's content; of one that was not written since an earlier command that one's."""
-    stat = path.stat()
+    try:
+        stat = path.stat()
+    except OSError as error:  # deleted since it was seen
+        raise MachineError(f"{visible(path.name)} cannot be read: {error.strerror}") from None
     # A change of content changes both times, except within a tick of the file system's clock.
     stated = stat.st_ctime_ns, stat.st_mtime_ns, stat.st_size, stat.st_ino
     settled = time.time_ns() - max(stated[:2]) > RECENT_NS
