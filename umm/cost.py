@@ -448,7 +448,8 @@ def _measured(
 @lru_cache(maxsize=2**14)
 def experts_seconds(
     machine: Machine, dtype: str, tokens: int, hidden: int, inner: int, top_k: int, experts: int,
-    tp: int = 1, ep: int = 1, gated: bool = True, skew: float = 0.0, warm: bool = False, by_rank: bool = True,
+    tp: int = 1, ep: int = 1, gated: bool = True, skew: float = 0.0, warm: bool = False,
+    rows_of: Callable[[int, int, int, int, float], Floats] = rows_of_experts,
 ) -> float | None:  # fmt: skip
     """Return the seconds of the busiest rank's experts, routing and sums included, by an engine's kernels.
 
@@ -464,18 +465,18 @@ def experts_seconds(
         gated: Whether a second product gates the inner result.
         skew: Exponent of a power law of the experts' shares; 0 for tokens that take turns.
         warm: Whether the L2 cache has what it holds of weights, as in a benchmark.
-        by_rank: See :func:`umm.machines.experts.rows_of_experts`.
+        rows_of: Returns each expert's rows; a table by other loads has its own.
     """
     shape = f"{experts // ep}x{-(-inner // tp)}"
     kernels = experts_of(machine.experts, dtype, hidden, inner, ep > 1, shape)
     if kernels is None:
         return None
-    load = load_of(rows_of_experts(tokens, experts, top_k, ep, skew, by_rank), tokens, top_k)
+    load = load_of(rows_of(tokens, experts, top_k, ep, skew), tokens, top_k)
     took = kernels.seconds(load, hidden, -(-inner // tp), gated, machine.peak(FORMATS[dtype].dtype), warm)
     model = (hidden, inner, top_k, experts, tp, ep)
 
     def law(base: Machine, sizes: Floats) -> Floats:
-        some = (experts_seconds(base, dtype, int(x), *model, gated, skew, True, by_rank) for x in sizes)
+        some = (experts_seconds(base, dtype, int(x), *model, gated, skew, True, rows_of) for x in sizes)
         return np.array([np.nan if x is None else x for x in some])
 
     return float(_measured(machine, "experts", (dtype, *model, skew), (tokens,), law, took))

@@ -1,7 +1,7 @@
 """Laws of experts: the numbers of Experts that fit an engine's measured layers of experts best."""
 
 from collections.abc import Callable, Iterator, Mapping
-from functools import partial
+from functools import lru_cache, partial
 from typing import Any
 
 import numpy as np
@@ -12,7 +12,16 @@ from experiments.kernels.fitting import BETTER, FEW, Fit, Numbers, fitted, parte
 from umm.arrays import Floats
 from umm.dtypes import rated
 from umm.machines.drafts.measured_serving import EXPERTS
-from umm.machines.experts import ALIGNED, FORMATS, ROWS, Experts, Load, load_of, rows_of_experts
+from umm.machines.experts import (
+    ALIGNED,
+    FORMATS,
+    ROWS,
+    Experts,
+    Load,
+    drawn_rows,
+    load_of,
+    rows_of_experts,
+)
 
 PLAIN = {(2048, 5120, 22), (8192, 5120, 22), (1024, 2688, 22), (4096, 2688, 22), (2688, 1856, 6)}
 """Hidden and inner columns and experts a token of Nemotron-H, whose experts have no gate."""
@@ -54,7 +63,7 @@ def rows_of(table: pd.DataFrame) -> pd.DataFrame:
     rows["seconds"] = table.latency.to_numpy() * 1e-3
     rows["skew"] = [float(x.rpartition("_")[2]) if "_" in x else 0.0 for x in table.distribution]
     rows["spread"] = rows.ep > 1
-    rows["by_rank"] = ~table.library.isin(AT_ONCE).to_numpy()
+    rows["rows_of"] = [rows_at_once if x in AT_ONCE else rows_of_experts for x in table.library]
     rows["shape"] = [
         f"{e}x{n}" for e, n in zip(rows.experts // rows.ep, -(-rows.inter // rows.tp), strict=True)
     ]
@@ -67,10 +76,24 @@ def rows_of(table: pd.DataFrame) -> pd.DataFrame:
     return rows
 
 
+@lru_cache(maxsize=2**14)
+def rows_at_once(tokens: int, experts: int, top_k: int, groups: int, skew: float) -> Floats:
+    """Return the rows of each expert as :func:`rows_of_experts`, of the collector that measured `AT_ONCE`.
+
+    A token has most of its experts on one rank.
+
+    >>> rows_at_once(1, 384, 8, 16, 1.2).sum(axis=1).tolist()
+    [8.0, 8.0, 8.0, 8.0, 8.0]
+    """
+    if not skew:
+        return rows_of_experts(tokens, experts, top_k, groups)
+    return drawn_rows(tokens, experts, top_k, groups, skew, 1)
+
+
 def loads(rows: pd.DataFrame) -> Load:
     """Return the loads of rows, as arrays."""
-    shapes = rows[["tokens", "experts", "top_k", "ep", "skew", "by_rank"]].itertuples(index=False, name=None)
-    some = [load_of(rows_of_experts(*x), x[0], x[2]) for x in shapes]
+    shapes = rows[["tokens", "experts", "top_k", "ep", "skew"]].itertuples(index=False, name=None)
+    some = [load_of(f(*x), x[0], x[2]) for f, x in zip(rows.rows_of, shapes, strict=True)]
     tiles = {size: np.array([x.tiles[size] for x in some]) for size in ROWS}
     return Load(tiles, *(np.array([x[i] for x in some]) for i in range(1, len(Load._fields))))
 

@@ -19,7 +19,7 @@ from umm.errors import MachineError
 from umm.machines import Machine
 from umm.machines.drafts.measured import SYSTEMS, table_text
 from umm.machines.drafts.measured_serving import MODULES, read_serving_tables
-from umm.machines.experts import FORMATS, load_of, rows_of_experts
+from umm.machines.experts import FORMATS, load_of
 from umm.machines.prefill import causal
 from umm.machines.serving_tables import COLUMNS, ServingTables, read_kernels
 from umm.machines.settings import with_settings
@@ -131,7 +131,7 @@ def _experts(machine: Machine, r: "pd.Series[float]") -> float | None:
         r.gated,
         r.skew,
         warm=True,
-        by_rank=r.by_rank,
+        rows_of=r.rows_of,
     )
 
 
@@ -155,7 +155,7 @@ def roofline(game: Game) -> Floats:
 
 
 def _roofline_of_experts(machine: Machine, r: "pd.Series[float]") -> float:
-    load = load_of(rows_of_experts(r.tokens, r.experts, r.top_k, r.ep, r.skew, r.by_rank), r.tokens, r.top_k)
+    load = load_of(r.rows_of(r.tokens, r.experts, r.top_k, r.ep, r.skew), r.tokens, r.top_k)
     form, elements = FORMATS[r.dtype], (3 if r.gated else 2) * r.hidden * -(-r.inter // r.tp)
     arithmetic = 2 * float(load.rows) * elements / machine.peak(form.dtype)
     return max(arithmetic, float(load.hit) * elements * form.weight / machine.memory_bandwidth)

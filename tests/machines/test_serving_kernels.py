@@ -21,7 +21,7 @@ from umm.errors import MachineError
 from umm.interval import Interval
 from umm.machines.decode import Decode, decode_of, few_parts, tokens
 from umm.machines.exchange import Exchange
-from umm.machines.experts import FORMATS, Experts, experts_of, load_of, rows_of_experts
+from umm.machines.experts import FORMATS, Experts, drawn_rows, experts_of, load_of, rows_of_experts
 from umm.machines.prefill import Prefill, causal, prefill_of
 from umm.machines.settings import with_settings
 from umm.program.functions.attention import Heads
@@ -118,7 +118,7 @@ def test_few_drawn_rows_go_to_one_rank_after_another():
 
 def test_few_drawn_rows_are_of_one_rank_where_the_emptiest_experts_of_all_get_them():
     """A token's 8 rows on 16 ranks of 24 experts: all on the busiest."""
-    assert rows_of_experts(1, 384, 8, 16, 1.2, by_rank=False).sum(axis=1).tolist() == [8.0] * 5
+    assert drawn_rows(1, 384, 8, 16, 1.2, parts=1).sum(axis=1).tolist() == [8.0] * 5
 
 
 def test_tokens_that_take_turns_hit_as_many_experts_as_there_are_turns():

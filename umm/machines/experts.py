@@ -90,19 +90,15 @@ def load_of(rows: npt.ArrayLike, tokens: float, top_k: int) -> Load:
 
 
 @lru_cache(maxsize=2**14)
-def rows_of_experts(
-    tokens: int, experts: int, top_k: int, groups: int = 1, skew: float = 0.0, by_rank: bool = True
-) -> Floats:
+def rows_of_experts(tokens: int, experts: int, top_k: int, groups: int = 1, skew: float = 0.0) -> Floats:
     """Return the rows of each expert of the rank that has most, in several draws if they are drawn.
 
     Args:
         top_k: Experts of each token.
         groups: Ranks that the experts are spread over.
         skew: Exponent of a power law of the experts' shares; 0 for tokens that take turns.
-        by_rank: Whether rows that rounding leaves over go to one rank after another, not to the emptiest
-            experts of all. Without it a token has most of its experts on one rank.
 
-    Source: ai-dynamo/aiconfigurator, collector/helper.py, whose loads measured tables have (new: by rank).
+    Source: ai-dynamo/aiconfigurator, collector/helper.py, whose loads measured tables have.
 
     >>> rows_of_experts(4, 8, 2, 2).tolist(), int(rows_of_experts(64, 8, 2, 2, 1.2).sum(axis=1).min()) > 64
     ([[1.0, 1.0, 1.0, 1.0]], True)
@@ -115,19 +111,27 @@ def rows_of_experts(
         return np.bincount(picked.reshape(-1), minlength=experts)[None, : experts // groups].astype(
             np.float64
         )
-    return np.array([_drawn(tokens, experts, top_k, groups, skew, by_rank, seed) for seed in range(DRAWS)])
+    return drawn_rows(tokens, experts, top_k, groups, skew, groups)
 
 
-def _drawn(
-    tokens: int, experts: int, top_k: int, groups: int, skew: float, by_rank: bool, seed: int
-) -> Floats:
+def drawn_rows(tokens: int, experts: int, top_k: int, groups: int, skew: float, parts: int) -> Floats:
+    """Return the rows of each expert of the rank that has most, in several draws.
+
+    Args:
+        top_k: Experts of each token.
+        groups: Ranks that the experts are spread over.
+        skew: Exponent of a power law of the experts' shares.
+        parts: Parts of the experts that rows left over by rounding go to in turn.
+    """
+    return np.array([_drawn(tokens, experts, top_k, groups, skew, parts, seed) for seed in range(DRAWS)])
+
+
+def _drawn(tokens: int, experts: int, top_k: int, groups: int, skew: float, parts: int, seed: int) -> Floats:
     least, most = (1.0, max(tokens * 0.8, 1.001)) if tokens * top_k > experts else (0.01, 2.0)
     low, high = least ** (1 - skew), most ** (1 - skew)
     shares = ((high - low) * np.random.default_rng(seed).random(experts) + low) ** (1 / (1 - skew))
     rows = np.minimum(np.round(shares / shares.sum() * tokens * top_k), tokens)
-    # What rounding left over goes to the emptiest experts, or comes from the fullest, of one rank after
-    # another or of all.
-    parts = groups if by_rank else 1
+    # What rounding left over goes to the emptiest experts, or comes from the fullest, one part after another.
     left = round(tokens * top_k - rows.sum())
     each = abs(left) // parts + (np.arange(parts) < abs(left) % parts)
     sign = 1 if left > 0 else -1
