@@ -58,10 +58,15 @@ def peers_once():
     """Let ``umm peers`` compare once, so that the text and the JSON of one question are of one comparison."""
     compare, results = peers.peers, []
 
+    def asked(program, machine, ranks=None, memory=None, crossover=None, **others):
+        return program, machine.sha, ranks, memory, crossover, others["tokens"], others["stack"]
+
     def first(*args, **named):
         if not results:
-            results.append(compare(*args, **named))
-        return results[0]
+            results.append((asked(*args, **named), compare(*args, **named)))
+        question, result = results[0]
+        assert asked(*args, **named) == question
+        return result
 
     with patch.object(peers, "peers", first):
         yield
