@@ -177,7 +177,7 @@ class Rows:
         number = np.ravel_multi_index(tuple(cells), (*floors.shape, *floors.shape))
         unlike, each = np.unique(number, return_inverse=True)
         boxes = np.stack(np.unravel_index(unlike, (*floors.shape, *floors.shape)), axis=1).tolist()
-        least = [floors[m : M + 1, n : N + 1, k : K + 1].min() for m, n, k, M, N, K in boxes]
+        least = [floors[m : m1 + 1, n : n1 + 1, k : k1 + 1].min() for m, n, k, m1, n1, k1 in boxes]
         return np.array(least)[each.reshape(number.shape)]
 
     @cached_property
