@@ -52,7 +52,7 @@ from umm.space.bounds.transfers import least_slowdown, link_times
 LINKS = 6  # of a rank: links into it from its node and others, its lanes and its card, links out of it
 Lossy = tuple[float, Flow]  # a flow, and the share of its time by which it slows work down
 SLOWED = 4
-"""Links whose transfers slow a rank's work down: out of it and into it in its node, into and out of that."""
+"""Links whose transfers slow a rank's work down: into it from its node and others, then out of it."""
 MOST_WRITTEN = 48
 """Actions of a rank up to which a one-sided multiply between nodes is written, if others are by collectives.
 
