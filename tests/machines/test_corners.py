@@ -3,6 +3,7 @@
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
+from typing import get_args, get_type_hints
 
 import numpy as np
 import pytest
@@ -11,7 +12,12 @@ import umm
 from umm.executor import executor
 from umm.machines import machine_names
 from umm.machines.build import build
-from umm.machines.corners import corners
+from umm.machines.corners import RATES, TIMES, corners
+from umm.machines.decode import Decode
+from umm.machines.exchange import Exchange
+from umm.machines.experts import Experts
+from umm.machines.prefill import Prefill
+from umm.machines.quantities import BytesPerSecond, Time
 from umm.machines.settings import with_settings
 from umm.space.peers.contender import Stack
 from umm.space.search.uncertainty import assumed_starts
@@ -116,6 +122,19 @@ def test_kernels_are_as_uncertain_as_their_table_says():
     result = [x.kernels("bfloat16") for x in corners(build(document, Path("h100-8.toml"), "h100-8"))]
     assert {round(x.start_s * 1e6, 6) for x in result} == {2.0, 4.5}
     assert {round(x.memory / 1e12, 6) for x in result} == {2.0, 4.5}
+
+
+@pytest.mark.parametrize("table", [Prefill, Decode, Experts, Exchange])
+def test_every_rate_and_time_of_a_serving_kernel_is_as_uncertain_as_its_table(table):
+    hints = get_type_hints(table, include_extras=True)
+    assert {x for x, hint in hints.items() if _holds(hint, BytesPerSecond)} <= {*RATES}
+    assert {x for x, hint in hints.items() if _holds(hint, Time)} <= {*TIMES}
+
+
+def _holds(hint, quantity):
+    """Whether values of a type are numbers of a quantity, or lists of them."""
+    metadata = getattr(hint, "__metadata__", ())
+    return quantity.__metadata__[0] in metadata or any(_holds(x, quantity) for x in get_args(hint))
 
 
 def test_an_assumed_start_without_a_range_is_taken_at_half_and_at_twice_what_it_is():

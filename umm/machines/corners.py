@@ -16,7 +16,7 @@ COMPUTE = ("peak", "efficiency", "attention", "grouped", "kernels", "launch", *S
 """Keys of numbers that make GEMMs fast or slow; all others make transfers so."""
 
 RATES = [x.key for x in declared(Kernels) if x.quantity is BytesPerSecond]
-RATES += ["write", "cached", "again", "passes", "block"]
+RATES += ["write", "again", "passes", "block", "first"]
 TIMES = [x.key for x in declared(Kernels) if x.quantity is Time and x.key != "boost"]
 TIMES += ["token", "sequence", "expert", "column", "merge", "swap"]
 """Bytes/s and seconds of GEMM kernels, attention and experts, as uncertain as their table."""
