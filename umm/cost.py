@@ -397,8 +397,7 @@ def decode_seconds(
     >>> float(decode_seconds(vllm, "bfloat16", 256, 4096, 32, 8, 128, 128)) > 1e-3
     True
     """
-    cut, alone = bool(window and np.max(keys) > window), bool(np.all(np.equal(heads, kv_heads)))
-    windowed = window > 0
+    windowed, alone = window > 0, bool(np.all(np.equal(heads, kv_heads)))
     kernel = decode_of(machine.decode, cache, head, windowed, alone, latent)
     if kernel is None:
         return None
@@ -420,6 +419,7 @@ def decode_seconds(
     def law(base: Machine, b: Floats, n: Floats, h: Floats, kv: Floats) -> Floats | None:
         return decode_seconds(base, cache, b, n, h, kv, head, value, window, latent, warm=True)
 
+    cut = windowed and bool(np.max(keys) > window)
     shape = (cache, head, value, window, int(latent), int(alone), int(cut))
     return _measured(machine, "decode", shape, (sequences, keys, heads, kv_heads), law, took)
 
