@@ -11,8 +11,11 @@ from umm.errors import InputError
 
 VARIABLE = "UMM_KEPT"
 """The variable of the environment that names the folder; empty to keep nothing."""
-MAX_ANSWERS = 500
-"""Most answers in the folder; beyond it the oldest are deleted."""
+MAX_ANSWERS, MAX_BYTES = 500, 2**30
+"""Most answers in the folder, and most bytes of them; beyond either the older half is deleted.
+
+Most have kilobytes, the rows of an imported table megabytes.
+"""
 OTHERS = 0o022
 """Who may write, beside the owner of a file."""
 
@@ -77,10 +80,10 @@ def _write(path: Path, written: bytes) -> None:
     with whole_file(path) as partial:
         partial.chmod(0o600)  # whatever the user's mask allows: what others may write is not read
         partial.write_bytes(written)
-    others = list(os.scandir(path.parent))
-    if len(others) > MAX_ANSWERS:
-        for other in sorted(others, key=lambda x: x.stat().st_mtime)[: MAX_ANSWERS // 2]:
-            os.unlink(other)
+    answers = sorted(os.scandir(path.parent), key=lambda x: x.stat().st_mtime)
+    if len(answers) > MAX_ANSWERS or sum(x.stat().st_size for x in answers) > MAX_BYTES:
+        for answer in answers[: len(answers) // 2]:
+            os.unlink(answer)
 
 
 @lru_cache(maxsize=1)

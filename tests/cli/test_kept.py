@@ -77,6 +77,20 @@ def test_a_folder_that_cannot_be_made_costs_nothing_but_time(tmp_path, new):
     assert answer(tmp_path / "file" / "kept")[0] == new
 
 
+@pytest.mark.parametrize(("limit", "most"), [("MAX_ANSWERS", 4), ("MAX_BYTES", 4_500)])
+def test_the_older_half_of_too_many_answers_or_bytes_is_deleted(tmp_path, monkeypatch, limit, most):
+    """Of a kilobyte each the fifth is too many: three stay, the newest among them."""
+    monkeypatch.setattr(kept, "_folders", [tmp_path])
+    monkeypatch.setattr(kept, limit, most)
+    for number in range(5):
+        kept.kept("test", number, lambda: bytes(1000))
+        for path in tmp_path.iterdir():
+            os.utime(path, ns=(0, path.stat().st_mtime_ns - 10**9))
+    assert len(list(tmp_path.iterdir())) == 3
+    assert kept.kept("test", 4, lambda: None) == bytes(1000)
+    assert kept.kept("test", 0, lambda: None) is None
+
+
 def test_the_folder_s_variable_sets_no_flag():
     """As ``UMM_CACHE`` sets ``--cache``, the type of a chain's cache."""
     commands = [getattr(import_module(x.split(":")[0]), x.split(":")[1]) for x, _ in COMMANDS.values()]
