@@ -20,7 +20,7 @@ EVERY = 50
 
 def no_bound_is_above_a_makespan(rng):
     """Of a random point of a random space."""
-    drawn = drawn_point(rng)
+    drawn = drawn_point(rng, decode=rng.random() < 0.2)
     if drawn is None:
         raise RefusedError
     try:

@@ -14,6 +14,11 @@ MACHINES = (
     ("a100-2x4", 8, 2), ("h800-8", 16, 2), ("dgx-h100x4", 16, 2),
 )  # fmt: skip
 """Names, ranks, nodes."""
+SERVING = (
+    ("h100-8", 1, 1), ("b200-8", 1, 1), ("mi300x-8", 1, 1), ("a100-8", 1, 1), ("h100-8", 2, 1),
+    ("b200-8", 4, 1), ("a100-2x4", 8, 2),
+)  # fmt: skip
+"""Those that decode, one rank alone among them."""
 CHAINS = (
     "moe", "moe", "moe", "moe-layer", "mlp", "gated-mlp", "attention", "attention-stored",
     "transformer-layer", "embedding", "head",
@@ -62,17 +67,36 @@ def drawn_chain(rng, name, dtype):
     return umm.chain(name, dtype=dtype, **sizes, **more), f"{name} {dtype} {sizes | more}"
 
 
-def drawn_machine(rng):
+def drawn_decode(rng):
+    """Return a random decode step as wide as a model's, its weights in few bits, and words for it."""
+    name = rng.choice(("transformer-layer", "transformer-layer", "attention", "moe-layer"))
+    heads = rng.choice((16, 32, 64, 80))
+    sizes = {"hidden": 64 * heads, "heads": heads, "kv_heads": rng.choice((heads, heads // 2, heads // 8))}
+    sizes |= {"batch": rng.choice((1, 8, 32, 128)), "context": rng.choice((64, 1024))}
+    if name != "attention":
+        sizes["ffn"] = rng.choice((1024, 2048, 14336, 28672))
+    if name == "moe-layer":
+        sizes |= {"experts": 8, "top_k": 2}
+    more = {"decode": True, "weights": rng.choice(("int4", "int4", "fp4", "int8", "fp8"))}
+    return umm.chain(name, dtype="bfloat16", **sizes, **more), f"{name} bfloat16 {sizes | more}"
+
+
+def drawn_machine(rng, machines=MACHINES):
     """Return a random machine, with one slow device now and then, how many ranks, and words for it."""
-    name, ranks, nodes = rng.choice(MACHINES)
+    name, ranks, nodes = rng.choice(machines)
     apart = {"device.1.peak": "x0.5"} if name != "localhost" and rng.random() < 0.1 else {}
     machine = umm.machine(name, apart, nodes=nodes if nodes > 1 else None)
     return machine, ranks, f"{name} {apart or ''} of {ranks} ranks"
 
 
-def drawn_point(rng, chains=CHAINS) -> Drawn | None:
-    """Return a random point; None where the machine has not the type, or the tensors no such layouts."""
-    machine, ranks, where = drawn_machine(rng)
+def drawn_point(rng, chains=CHAINS, decode=False) -> Drawn | None:
+    """Return a random point; None where the machine has not the type, or the tensors no such layouts.
+
+    Args:
+        chains: Names of presets to draw from.
+        decode: Whether to draw a decode step of :func:`drawn_decode` instead.
+    """
+    machine, ranks, where = drawn_machine(rng, SERVING if decode else MACHINES)
     dtype = rng.choice([x for x in ("float32", "bfloat16", "float16") if x in machine.peaks])
     name = rng.choice(chains)
     how = {
@@ -82,7 +106,7 @@ def drawn_point(rng, chains=CHAINS) -> Drawn | None:
     }
     usual = rng.choice((None, None, ("row", "2d"), ("row", "col", "2d", "row@p"), ("all",)))
     try:
-        outline, what = drawn_chain(rng, name, dtype)
+        outline, what = drawn_decode(rng) if decode else drawn_chain(rng, name, dtype)
         layouts = None if usual is None else tuple(x.replace("@p", f"@{ranks}") for x in usual)
         wide = Space(chain=outline, ranks=ranks, layouts=layouts).searched.over(machine).points()
         some = {

@@ -25,6 +25,32 @@ def test_no_point_that_a_search_might_leave_out_beats_its_bound(seed):
         assert drawn.pricer.respected, drawn.words
 
 
+@pytest.mark.parametrize("seed", range(examples(60)))
+def test_no_decode_step_with_weights_of_few_bits_beats_its_bound(seed):
+    """One layer, wide, on one rank or several: multiplies side by side save a different share each."""
+    drawn = drawn_point(random.Random(seed), decode=True)
+    if drawn is not None:
+        drawn.pricer.simulated(drawn.place, drawn.pricer.bound(drawn.place))
+        assert drawn.pricer.respected, drawn.words
+
+
+def test_equal_multiplies_beside_others_of_unlike_width_have_bounds_of_their_own():
+    """V adds 6.01 µs to Q's kernel; K, of V's shape, adds 0.05 to the kernel of both."""
+    sizes = {"hidden": 8192, "ffn": 28672, "heads": 64, "kv_heads": 8, "batch": 8, "context": 64}
+    chain = umm.chain("transformer-layer", dtype="bf16", weights="int4", decode=True, **sizes)
+    space, machine = Space(chain=chain, ranks=1, layouts=("row",)), umm.machine("h100-8")
+    spans = {}
+    for statement, table in zip(
+        chain.statements, pricer_of(space.searched, machine).tables.statements, strict=True
+    ):
+        (work,) = table.works.values()
+        spans.setdefault(statement.out, float(work.span[0]))
+    assert [spans[x] for x in "VK"] == pytest.approx([6.012e-6, 0.0458e-6], rel=2e-3)
+    result = search(space, machine)
+    assert result.proven
+    assert result.top[0].makespan_s == pytest.approx(192.4e-6, rel=1e-3)
+
+
 def test_a_search_of_a_mixture_leaves_partial_products_of_experts_where_they_are_made():
     """mixtral-8x7b, 256 tokens on 8 H100: weights by two ranks an expert; however Z is cut, 167.0 µs."""
     machine = umm.machine("h100-8")

@@ -416,7 +416,8 @@ def _waits(
 def _work_key(statement: Statement, tensors: Mapping[str, Tensor]) -> object:
     """Return all that the work of a statement depends on, whatever its tensors are called."""
     if is_product(statement):
-        return as_problem(statement, tensors)
+        # V beside Q and K beside both are one problem, but widen kernels of different widths.
+        return as_problem(statement, tensors), bool(statement.beside), statement.besides
     number = {name: i for i, name in enumerate(tensors)}
     fields = statement_to_dict(statement)
     named = [number[name] for name in (*statement.outs, *statement.reads)]
