@@ -221,6 +221,36 @@ def test_few_bits_make_decoding_faster_and_a_prompt_about_as_fast(tmp_path, how,
     assert took["weights"][1] == pytest.approx(took["weights"][0] * bits / 16, rel=0.001)
 
 
+@pytest.mark.parametrize(
+    ("chain", "how", "named", "share"),
+    [
+        ("mlp", {"quant_method": "gptq", "bits": 4, "group_size": 32}, "int4 (mlp)", 4.125 / 16),
+        ("gated-mlp", {"quant_method": "fp8", "weight_block_size": [128, 128]}, "float8_e4m3:128 (mlp)", 0.5),
+        ("attention", {"quant_method": "awq", "bits": 8, "group_size": -1}, "int8 (attention)", 0.5),
+        ("attention", {"quant_method": "modelopt", "quant_algo": "NVFP4", "ignore": ["*self_attn*"]}, "", 1),
+        ("mlp", {"quant_method": "modelopt", "quant_algo": "NVFP4", "ignore": ["*self_attn*"]},
+         "nvfp4 (mlp)", 4.5 / 16),
+        ("head", {"quant_method": "gptq", "bits": 4, "group_size": 32}, "", 1),
+    ],
+)  # fmt: skip
+@times_only()
+def test_a_part_of_a_layer_has_the_types_of_its_weights_in_the_file(tmp_path, chain, how, named, share):
+    """Of 64 tokens nearly all of the memory are weights, and nearly all of the time is to read them."""
+    path, results = tmp_path / "config.json", []
+    for config in (WIDE, WIDE | {"quantization_config": how}):
+        path.write_text(json.dumps(config))
+        typed = ["simulate", "--model", str(path), "--dtype", "bf16", "--ranks", "2", "--tokens", "64"]
+        result = CliRunner().invoke(main, [*typed, "--chain", chain, "--json"])
+        assert result.exit_code == 0, result.stderr
+        results.append(json.loads(result.stdout)["predicted"])
+        output = result.stderr
+    wide, few = results
+    assert f"weights are {named} by quantization_config" in output if named else "weights" not in output
+    assert few["memory_bytes"] == pytest.approx(share * wide["memory_bytes"], rel=0.1)
+    times = few["makespan_s"], wide["makespan_s"]
+    assert times[0] < times[1] if named else times[0] == times[1]
+
+
 @times_only()
 def test_search_and_peers_price_and_hold_weights_of_four_bits(tmp_path):
     path, results = tmp_path / "config.json", []

@@ -129,7 +129,7 @@ class OfChain(OfSizes, heading="Chain"):
         if not self.model or self.of_file:
             return self
         from umm.program.models import find_model
-        from umm.program.models.priced import DENSE, SPARSE, usual_chain, weights_priced
+        from umm.program.models.priced import usual_chain, weights_priced
         from umm.program.models.weights import cache_bits
 
         model = find_model(self.model, self.ignore)
@@ -144,14 +144,37 @@ class OfChain(OfSizes, heading="Chain"):
         if self.decode and not self.cache and caches and cache_bits(model.quantization) == 8:
             self.output.note("the cache is fp8 by quantization_config; --cache takes another type")
             asked = replace(asked, cache="fp8")
-        if self.backward or self.typed(["weights"]) or asked.chain not in (DENSE, SPARSE):
+        every = [] if self.backward or self.typed(["weights"]) else asked._layers_like(model)
+        if not every:
             return asked
-        sparse = asked.chain == SPARSE
-        number = next((x for x, layer in enumerate(model.layers) if bool(layer.experts) == sparse), 0)
-        every = [number, *map(model.layers.index, model.kinds)] if asked.layers else [number]
-        if remark := next((x for i in every if (x := weights_priced(model, i).remark)), ""):
+        parts = asked._parts()
+        if remark := next((x for i in every if (x := weights_priced(model, i, parts).remark)), ""):
             self.output.note(f"{remark}; --weights takes another type")
-        return asked.quantized(model, number)
+        return asked.quantized(model, every[0])
+
+    def _parts(self) -> list[str]:
+        """Return the parts of a layer that the chain computes, none of a model's ends."""
+        from umm.program.models.priced import ATTENTION, MLP
+
+        preset = _presets().get(self.chain or "")
+        return [x for x, size in ((ATTENTION, "heads"), (MLP, "ffn")) if preset and size in preset.sizes]
+
+    def _layers_like(self, model: "Model") -> list[int]:
+        """Return the number of a model's layer that the chain is, or is a part of, and of other kinds.
+
+        Empty if there is none; other kinds only where layers are counted.
+        """
+        from umm.program.models.priced import DENSE, SPARSE, layer_for
+
+        if not model.quantization or not self._parts():
+            return []
+        if self.chain not in (DENSE, SPARSE):
+            assert self.chain is not None
+            layer = layer_for(model, self.chain, _presets()[self.chain].sizes)
+            return [] if layer is None else [model.layers.index(layer)]
+        sparse = self.chain == SPARSE
+        number = next((x for x, layer in enumerate(model.layers) if bool(layer.experts) == sparse), 0)
+        return [number, *map(model.layers.index, model.kinds)] if self.layers else [number]
 
     def _with_layers(self, model: "Model", of_one: Sequence[str] | None) -> Self:
         """Return this for all layers of a model where its chain is one of them and no number is typed."""
@@ -170,7 +193,7 @@ class OfChain(OfSizes, heading="Chain"):
             return self
         from umm.program.models.priced import weights_priced
 
-        priced = weights_priced(model, number)
+        priced = weights_priced(model, number, self._parts())
         return replace(self, weight_types=priced.types, stored=priced.stored)
 
     def _note_other_kinds(self, model: "Model") -> None:

@@ -43,26 +43,30 @@ class PricedWeights(NamedTuple):
     remark: str  # what the file says, and what is priced; empty where the file does not quantise
 
 
-def weights_priced(model: Model, number: int) -> PricedWeights:
+def weights_priced(model: Model, number: int, parts: Collection[str] = (ATTENTION, MLP)) -> PricedWeights:
     """Return the types of a layer's weights, as its ``quantization_config`` says.
 
     A part has the type of most of its weights.
 
     Args:
         number: Number of the layer, from 0.
+        parts: Parts of the layer that the chain computes; the weights of others do not count.
     """
     types = Quantization(model.quantization, model.dtype)
-    parts = {part: Counter[Stored]() for part in (ATTENTION, MLP)}
+    by_part = {part: Counter[Stored]() for part in parts}
     exact = counted = 0.0
     for weight in model.layers[number].weights(model.hidden):
+        part = MLP if weight.module.startswith("mlp") else ATTENTION
+        if part not in by_part:
+            continue
         stored = types.stored(weight.module, weight.linear, number)
         exact += weight.elements * stored.bits
         if weight.linear:
-            parts[MLP if weight.module.startswith("mlp") else ATTENTION][stored] += weight.elements
+            by_part[part][stored] += weight.elements
         else:
             counted += weight.elements * stored.bits
     priced, names = dict[str, str](), dict[str, list[str]]()
-    for part, stores in parts.items():
+    for part, stores in by_part.items():
         for stored in stores:
             if stored != types.usual:
                 names.setdefault(stored.name, []).append(part)
