@@ -2,6 +2,7 @@
 
 import json
 from dataclasses import replace
+from itertools import product
 
 import pytest
 from click.testing import CliRunner
@@ -112,6 +113,24 @@ def test_a_search_is_no_slower_than_any_configuration_that_it_tries():
     assert result.priced == len(steps)
     assert result.top[0].seconds == min(x.seconds for x in fitting)
     assert [x.seconds for x in result.top] == sorted(x.seconds for x in fitting)[: len(result.top)]
+
+
+def test_a_search_tries_every_size_of_a_micro_batch_that_divides_the_batch():
+    """24 sequences on 8 ranks: 3 a rank at a time are faster than 1, 2, 4 and 8."""
+    model = replace(SMALL, layers=SMALL.layers[:4])
+    given_sizes = {"ranks": 8, "batch": 24, "length": 1024}
+    result = search(model, rates_of(NODE, "bf16"), given_sizes, NODE.memory, 1)
+    assert result.proven
+    assert result.top[0].parallel.micro_batch == 3
+
+
+def test_the_least_memory_of_stages_in_order_is_what_they_need():
+    """llama-3-8b in 4 stages of 1 to 4 chunks, the last with the head."""
+    rates = rates_of(NODE, "bf16")
+    for vp, batch in product((1, 2, 4), (8, 16, 40)):
+        sizes = {"vp": vp, "schedule": "interleaved" if vp > 1 else "1f1b"}
+        one = question(SMALL, Parallel(ranks=8, batch=batch, length=4096, pp=4, **sizes), rates)
+        assert least_memory(one) == pytest.approx(predict(one).memory_bytes, rel=1e-12)
 
 
 @pytest.mark.parametrize("schedule", SCHEDULES)

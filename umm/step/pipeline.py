@@ -84,7 +84,7 @@ def stage_of(chunk: int, stages: int, schedule: str) -> int:
 
 def one_f_one_b(stage: int, stages: int, micro_batches: int) -> list[Pass]:
     """Return the passes of a stage by 1F1B: after a warm-up, forward and backward by turns."""
-    ahead = min(stages - 1 - stage, micro_batches)
+    ahead = _ahead(stage, stages, micro_batches, 1)
     order = [Pass(FORWARD, stage, i) for i in range(ahead)]
     for i in range(micro_batches - ahead):
         order += [Pass(FORWARD, stage, ahead + i), Pass(BACKWARD, stage, i)]
@@ -104,13 +104,33 @@ def interleaved(stage: int, stages: int, micro_batches: int, virtual: int) -> li
         virtual_chunk, micro_batch = at(number, kind == BACKWARD)
         return Pass(kind, virtual_chunk * stages + stage, micro_batch)
 
-    # With as many micro-batches as stages all forward passes come first, as Megatron-LM has it.
-    ahead = total if micro_batches == stages else (stages - stage - 1) * 2 + (virtual - 1) * stages
-    ahead = min(ahead, total)
+    ahead = _ahead(stage, stages, micro_batches, virtual)
     order = [one(FORWARD, i) for i in range(ahead)]
     for i in range(total - ahead):
         order += [one(FORWARD, ahead + i), one(BACKWARD, i)]
     return order + [one(BACKWARD, i) for i in range(total - ahead, total)]
+
+
+def _ahead(stage: int, stages: int, micro_batches: int, virtual: int) -> int:
+    """Return how many forward passes a stage makes before forward and backward ones by turns."""
+    total = micro_batches * virtual
+    if virtual == 1:
+        ahead = stages - 1 - stage
+    else:
+        # With as many micro-batches as stages all forward passes come first, as Megatron-LM has it.
+        ahead = total if micro_batches == stages else (stages - stage - 1) * 2 + (virtual - 1) * stages
+    return min(ahead, total)
+
+
+def kept_first(stage: int, stages: int, micro_batches: int, virtual: int) -> list[int]:
+    """Return how many micro-batches each chunk of a stage keeps before the first backward pass.
+
+    >>> kept_first(0, 2, 4, 2)
+    [3, 2]
+    """
+    number = min(_ahead(stage, stages, micro_batches, virtual) + 1, micro_batches * virtual)
+    rounds, place = divmod(number, stages * virtual)
+    return [rounds * stages + min(max(place - stages * x, 0), stages) for x in range(virtual)]
 
 
 def in_order(

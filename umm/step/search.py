@@ -30,7 +30,7 @@ MAX_TENSOR = 8
 MAX_CONTEXT = 16  # context parallel ranks at most
 MAX_STAGES = 32  # pipeline stages at most
 MAX_VIRTUAL = 12  # chunks of a stage at most
-MICRO_BATCHES = (1, 2, 4, 8)  # sequences of a micro-batch
+MAX_MICRO_BATCH = 8  # sequences of a micro-batch at most
 LONG = 16384  # tokens of a sequence from which context parallelism is tried
 RESERVED = 14 * 2**30
 """Bytes of a device's visible memory that a step leaves by default.
@@ -93,7 +93,7 @@ def configurations(model: Model, given: Mapping[str, Any], node: int, stack: Sta
     ]
     context = tried("cp", divisors(ranks, MAX_CONTEXT) if long else (1,))
     stages = tried("pp", divisors(ranks, min(MAX_STAGES, layers)))
-    micro_batches = tried("micro_batch", MICRO_BATCHES)
+    micro_batches = tried("micro_batch", divisors(batch, MAX_MICRO_BATCH))
     for tp, cp, pp, micro_batch in product(tensor, context, stages, micro_batches):
         each = tp * cp * pp
         if ranks % each or batch % (micro_batch * (ranks // each)):

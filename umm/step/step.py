@@ -13,7 +13,7 @@ from umm.program.models.layers import Attention, LatentAttention, Layer, Model
 from umm.program.models.split import check_split
 from umm.step.layers import CORE, DATA, EXCHANGE, FORWARD, UPDATE, WEIGHT, Part, Shape, layer_parts
 from umm.step.parallel import Parallel
-from umm.step.pipeline import ZERO_BUBBLE, Chunk, Timeline, stage_of, timeline
+from umm.step.pipeline import ZERO_BUBBLE, Chunk, Timeline, kept_first, stage_of, timeline
 from umm.step.rates import BF16, DTYPES, FP32, STORED, Rates
 from umm.step.stacks import Stack, find_stack
 
@@ -488,14 +488,21 @@ def least_seconds(asked: Question) -> float:
 
 
 def least_memory(asked: Question) -> float:
-    """Return a lower bound of the bytes of the rank that needs most: 1F1B keeps least on the first stage."""
+    """Return a lower bound of the bytes of the rank that needs most: those before the first backward pass."""
     p = asked.parallel
-    # Where passes run as they get ready, all chunks of one micro-batch are kept, or more.
-    greedy = p.schedule in ZERO_BUBBLE
-    kept = [
-        x.kept * (1.0 if greedy else min(p.pp - number, p.micro_batches) / p.vp)
-        for number, x in enumerate(asked.stages)
-    ]
+    if p.schedule in ZERO_BUBBLE:
+        # Where passes run as they get ready, all chunks of one micro-batch are kept, or more.
+        kept = [x.kept for x in asked.stages]
+    else:
+        kept = [
+            sum(
+                count * chunk.kept
+                for count, chunk in zip(
+                    kept_first(number, p.pp, p.micro_batches, p.vp), asked.chunks[number :: p.pp], strict=True
+                )
+            )
+            for number in range(p.pp)
+        ]
     return max(
         sum(_bytes(asked, stage, peak).values()) for stage, peak in zip(asked.stages, kept, strict=True)
     )
