@@ -249,6 +249,21 @@ def test_a_bad_axis_of_a_search_is_answered_in_one_line(args, result):
     assert result in refused("search", *SMALL, *args)
 
 
+@pytest.mark.parametrize("name", ["simulate", "search", "peers"])
+def test_draws_of_no_noise_are_refused(name):
+    """A seed alone draws nothing, and its answer would look as if it did."""
+    needs = "is of noise; add --jitter or --straggler, or leave it out"
+    assert f"--draws {needs}" in refused(name, *SMALL, "--draws", 9)
+    assert f"--seed {needs}" in refused(name, *SMALL, "--seed", 1)
+    if name != "peers":
+        assert umm(name, *SMALL, "--seed", 1, "--draws", 2, "--jitter", "3%").exit_code == 0
+
+
+def test_the_seed_of_a_run_without_delays_is_refused():
+    result = refused("run", *SMALL, "--executor", "numpy", "--seed", 1)
+    assert "--seed is of --delay; add it, or leave out the seed" in result
+
+
 MLP = ["--chain", "mlp", "--hidden", 64, "--ffn", 96, "--tokens", 32, "--ranks", 4]
 
 

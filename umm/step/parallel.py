@@ -89,6 +89,10 @@ class Parallel:
             )
         if self.length % self.cp:
             raise ProblemError(f"sequences of {self.length} tokens cannot be split over CP {self.cp}")
+        if self.fsdp == 1 and self.zero == 3:
+            raise ProblemError(
+                "--zero 3 splits weights over all data parallel ranks, and --fsdp 1 over none; leave one out"
+            )
         if self.fsdp > 1 and (self.dp * self.cp) % self.fsdp:
             raise ProblemError(
                 f"--fsdp {self.fsdp} does not divide the {self.dp * self.cp} ranks with the same weights; "

@@ -103,7 +103,7 @@ def configurations(model: Model, given: Mapping[str, Any], node: int, stack: Sta
         inside = divisors(ranks // pp, max(experts, default=1))
         expert = tried("ep", tuple(x for x in inside if all(number % x == 0 for number in experts)))
         virtual = tried("vp", tuple(_virtual(layers, pp, count, bool(model.mtp))) if chunked else (1,))
-        zeros = tried("zero", (1, 3) if shards and pp == 1 and given.get("fsdp", 0) <= 1 else (1,))
+        zeros = tried("zero", (1, 3) if shards and pp == 1 and not given.get("fsdp", 0) else (1,))
         for recompute, ep, vp, zero in product(tried("recompute", again), expert, virtual, zeros):
             sizes = {"tp": tp, "cp": cp, "pp": pp, "micro_batch": micro_batch, "ep": ep, "vp": vp}
             others = {"recompute": recompute, "zero": zero, "schedule": "interleaved" if vp > 1 else "1f1b"}

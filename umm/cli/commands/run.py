@@ -56,6 +56,8 @@ def run(asked: Run) -> None:
 
     output, name = asked.output, asked.executor
     runs: dict[str, Any] = {"iters": asked.iters, "warmup": asked.warmup, "check": asked.check}
+    if not asked.delay:
+        asked.refuse(("seed",), "{} is of --delay; add it, or leave out the seed")
     noise = asked.delay and Noise.delays(asked.delay, draws=max(1, asked.iters), seed=asked.seed)
     if asked.save is not None:
         check_folder(asked.save)

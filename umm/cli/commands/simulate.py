@@ -98,13 +98,14 @@ def simulate(asked: Simulate) -> None:
     files = {"schedule": asked.save_schedule, "trace": asked.save_trace, "perfetto": asked.perfetto}
     scales = asked.scales()
     asked.check_layers()
+    noise = asked.noise
     if scales:
         one = ("explain", "saved", "save_schedule", "save_trace", "perfetto", "chakra", "emit")
         asked.refuse_of_one((*one, *names_of(Noisy)))
         show_scales(asked, compare_scales(asked, scales, _timed), {})
         return
     if asked.layers is not None:
-        if asked.noise is not None:
+        if noise is not None:
             raise InputError("--jitter and --straggler are for one schedule; leave out --layers")
         if typed := asked.typed(("emit", "chakra")):
             raise InputError(f"{typed[0]} is of one layer; leave out --layers")
@@ -132,7 +133,7 @@ def simulate(asked: Simulate) -> None:
             return
         answered = follows_from(request)
         beside = kept("range", answered, lambda: sure_of(trace, request))
-        if noise := asked.noise:
+        if noise is not None:
             from umm.space.search.robustness import spread
 
             bar.update(task, description=f"simulating {noise.draws} draws")

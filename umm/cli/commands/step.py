@@ -167,6 +167,8 @@ def step(asked: Step) -> None:
     limit = usable_memory(machine) if memory is None else memory
     if asked.emit and (asked.html or asked.output.as_json):
         raise InputError("--emit prints a configuration alone; leave out --html and --json, or --emit")
+    if not asked.searches:
+        asked.refuse(("top",), "{} is of a search; add --search, or leave it out")
     if asked.peers:
         if asked.searches or asked.emit or asked.html:
             raise InputError("--peers searches by itself; leave out --search, --emit and --html")

@@ -337,8 +337,9 @@ class Noisy(Asked, heading="Noise"):
 
     @cached_property
     def noise(self) -> "Noise | None":
-        """The noise; None without its flags; InputError for a text that means nothing."""
+        """The noise; None without its flags; InputError for a bad text, or draws of none."""
         if self.jitter is None and self.straggler is None:
+            self.refuse(("draws", "seed"), "{} is of noise; add --jitter or --straggler, or leave it out")
             return None
         from umm.space.search.noise import Noise
 
