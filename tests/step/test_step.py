@@ -182,6 +182,32 @@ def test_sizes_that_do_not_fit_are_refused_in_a_line(sizes, message):
         step(**sizes)
 
 
+def test_more_passes_than_can_be_simulated_are_refused_with_what_works():
+    """A million sequences through 8 stages are 16 million passes, of which two million are simulated."""
+    sizes = {"ranks": 8, "batch": 2**20, "length": 8192, "pp": 8}
+    refused = (
+        "1,048,576 micro-batches through 8 chunks are too many to simulate; take a --batch of at most 131072"
+    )
+    with pytest.raises(ProblemError, match=refused):
+        step(**sizes)
+    with pytest.raises(ProblemError, match=refused):
+        search(SMALL, rates_of(NODE, "bf16"), sizes | {"micro_batch": 1, "vp": 1}, float("inf"))
+
+
+def test_a_search_is_not_proven_beyond_pipelines_that_are_too_long(monkeypatch):
+    """Micro-batches of 8 alone are few enough to simulate: the others might be faster."""
+    sizes = {"ranks": 8, "batch": 64, "length": 1024, "tp": 1, "pp": 8, "vp": 1, "recompute": "none"}
+    every = search(SMALL, rates_of(NODE, "bf16"), sizes, float("inf"))
+    assert every.proven
+    assert every.top[0].parallel.micro_batch < 8
+    monkeypatch.setattr("umm.step.step.MAX_PASSES", 128)
+    monkeypatch.setattr("umm.step.search.MAX_PASSES", 128)
+    result = search(SMALL, rates_of(NODE, "bf16"), sizes, float("inf"))
+    assert {x.parallel.micro_batch for x in result.top} == {8}
+    assert result.gap > 0.0
+    assert result.top[0].seconds / (1 + result.gap) <= every.top[0].seconds
+
+
 def test_devices_that_differ_and_stages_beyond_the_layers_are_refused():
     slow = with_settings(NODE, {"device.1.peak": "x0.5"})
     with pytest.raises(InputError, match="devices that differ"):

@@ -14,6 +14,7 @@ from umm.step.pipeline import FIXED_CHUNKS
 from umm.step.rates import Rates
 from umm.step.stacks import Stack
 from umm.step.step import (
+    MAX_PASSES,
     Question,
     Step,
     host_bytes,
@@ -171,11 +172,14 @@ def search(model: Model, rates: Rates, given: Mapping[str, Any], memory: float, 
             bounded.append((least_seconds(one), priced, one))
     bounded.sort(key=lambda x: x[:2])
     best: list[tuple[float, int, Question]] = []
-    count, bound = 0, float("inf")
+    count, bound, long = 0, float("inf"), None
     for least, number, one in bounded:
         if (len(best) == top and least >= best[-1][0]) or count == MAX_SIMULATED:
-            bound = least
+            bound = min(bound, least)
             break
+        if one.passes > MAX_PASSES:  # not simulated, so the best is proven only up to its bound
+            bound, long = min(bound, least), one
+            continue
         count += 1
         seconds, nbytes = simulated(one)
         if nbytes <= memory:
@@ -197,6 +201,8 @@ def search(model: Model, rates: Rates, given: Mapping[str, Any], memory: float, 
             f"{format_bytes(room)}; leave out --offload, or give more ranks"
         )
     if not best:
+        if long is not None:
+            simulated(long)  # says that it is too long
         raise InfeasibleError(
             f"none of {priced} configurations fits in a device's {format_bytes(memory)}; the nearest needs "
             f"{format_bytes(nearest)}: give more ranks, or --memory none"

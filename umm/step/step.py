@@ -31,6 +31,7 @@ GATHER_BUFFERS, SUM_BUFFERS = 6, 4
 Operands are gathered in the type of the multiplies, sums are in bfloat16. Source: Transformer Engine,
 pytorch/module/base.py (initialize_ub).
 """
+MAX_PASSES = 2**21  # passes of all micro-batches that are simulated at most: some ten seconds
 LEAST_POWER = 0.25
 """Lowest power limit of a device, of its own: nvidia-smi takes 100 of 400 W (A100), 200 of 700 W (H100)."""
 SLOWED = 0.3
@@ -346,10 +347,22 @@ class Question:
             sums[stage] = sums[stage] + cost
         return sums
 
+    @property
+    def passes(self) -> int:
+        """Passes of all micro-batches through all chunks."""
+        p = self.parallel
+        return p.micro_batches * p.chunks * (3 if p.schedule in ZERO_BUBBLE else 2)
+
     @cached_property
     def pipeline(self) -> Timeline:
-        """When the passes of all micro-batches run."""
+        """When the passes of all micro-batches run; ProblemError for more than are simulated."""
         p = self.parallel
+        if self.passes > MAX_PASSES:
+            most = MAX_PASSES * p.micro_batches // self.passes * p.dp * p.micro_batch
+            raise ProblemError(
+                f"{p.micro_batches:,} micro-batches through {p.chunks} chunks are too many to simulate; "
+                f"take a --batch of at most {most}, or a larger --micro-batch"
+            )
         apart = p.schedule in ZERO_BUBBLE
         nbytes = self.shape.own_rows * self.model.hidden * BF16
         send = self.rates.send(0, p.stage_ranks, nbytes) if p.pp > 1 else 0.0
