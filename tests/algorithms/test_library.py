@@ -544,6 +544,18 @@ def test_a_collective_with_a_root_takes_what_the_library_does(name, what):
         assert umm.run(umm.collective(what, nbytes=nbytes, machine=two)).makespan_s > 0.95 * took
 
 
+@pytest.mark.parametrize("what", ["broadcast", "reduce"])
+def test_a_pair_takes_what_the_library_does_from_a_root_or_to_it_and_no_longer_on_faster_links(what):
+    """Two ranks have no second round: one latency too many was taken off, and a part of the bytes."""
+    node = umm.machine("h100-8")
+    faster = with_settings(node, {"fabric.latency": "x0.5"})
+    for nbytes in (36, 2**16, 2**20, 2**23):
+        law = choose(node, what, (0, 1), 2, nbytes).seconds
+        took = seconds(what, nbytes, node, 2)
+        assert took == pytest.approx(law, rel=1e-3)
+        assert seconds(what, nbytes, faster, 2) <= took * (1 + 1e-6)
+
+
 def test_pairs_between_nodes_exchange_at_once_and_rings_of_one_rank_a_node_in_one_chunk():
     machine = umm.machine("dgx-h100x4")
     for what, ranks in (("all-to-all", range(16)), ("all-gather", range(0, 32, 8))):

@@ -514,11 +514,13 @@ def _rooted(x: Exchange[Any, Any], what: str, piece: Slice) -> tuple[Choice, Man
     how = choice.manner(x.manner)
     if choice.between or x.manner.chunks is not None or choice is NOTHING:
         return choice, how
+    latency = hears(x.build.machine, tuple(x.ranks), x.build.ranks)[1]
+    if len(x.ranks) == 2:  # all goes straight, in two messages, of whose latencies `choose` has taken off one
+        return choice._replace(wait_s=max(0.0, choice.wait_s - latency)), replace(how, chunks=1)
     nbytes = piece.elements * x.build.tensors[piece.tensor].itemsize
     chunks = max(1, min(PIPELINED, nbytes // len(x.ranks) // LEAST_CHUNK))
     # The library's chunks are finer than the schedule's, and its start holds their latencies: so the first
     # chunk's bytes are taken off the charge, and the latencies of a chunk's two messages off the wait.
-    latency = hears(x.build.machine, tuple(x.ranks), x.build.ranks)[1]
     choice = choice._replace(wait_s=max(0.0, choice.wait_s - 2 * chunks * latency))
     return choice, replace(how, chunks=chunks, charge=choice.charge * chunks / (chunks + 1))
 
