@@ -398,23 +398,21 @@ def decode_seconds(
     True
     """
     windowed, alone = window > 0, bool(np.all(np.equal(heads, kv_heads)))
-    kernel = decode_of(machine.decode, cache, head, windowed, alone, latent)
+    one_of = partial(decode_of, machine.decode, cache, head, windowed, alone, latent)
+    kernel = one_of()
     if kernel is None:
         return None
     some = tokens(sequences, keys, heads, kv_heads, head, value, window, latent)
     peak, itemsize = machine.peak("bfloat16"), _cached_bytes(cache)
     took = kernel.seconds(some, peak, itemsize, warm)
-    other = decode_of(machine.decode, cache, head, windowed, alone, latent, few=True)
-    if other is not None and other is not kernel:
-        took = np.where(few_parts(some, other.units), other.seconds(some, peak, itemsize, warm), took)
-    if any(x.short for x in machine.decode) and np.min(keys) <= SHORT:
-        other = decode_of(machine.decode, cache, head, windowed, alone, latent, short=True)
-        if other is not None and other is not kernel:
-            took = np.where(some.keys <= SHORT, other.seconds(some, peak, itemsize, warm), took)
-    other = decode_of(machine.decode, cache, head, windowed, alone, latent, named=True)
-    if other is not None and other is not kernel:
-        mine = has_heads(other.usual_heads, heads, kv_heads)
-        took = np.where(mine, other.seconds(some, peak, itemsize, warm), took)
+    # An engine may have another kernel for some of the tokens.
+    for other, is_its in (
+        (one_of(few=True), lambda x: few_parts(some, x.units)),
+        (one_of(short=True), lambda x: np.less_equal(some.keys, SHORT)),
+        (one_of(named=True), lambda x: has_heads(x.usual_heads, heads, kv_heads)),
+    ):
+        if other is not None and other is not kernel and np.any(its := is_its(other)):
+            took = np.where(its, other.seconds(some, peak, itemsize, warm), took)
 
     def law(base: Machine, b: Floats, n: Floats, h: Floats, kv: Floats) -> Floats | None:
         return decode_seconds(base, cache, b, n, h, kv, head, value, window, latent, warm=True)
