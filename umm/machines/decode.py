@@ -179,16 +179,14 @@ class Decode(Sourced):
         else:
             parts = np.minimum(np.minimum(np.maximum(room, 1.0), chunks), self.key_parts)
             each = np.minimum(np.ceil(chunks / parts) * self.chunk, np.maximum(seen / parts, LEAST_KEYS))
-        rows = np.minimum(size, 2.0 ** np.ceil(np.log2(np.maximum(group, LEAST_ROWS))))
-        rows = size if self.flash else rows
+        fewer = 2.0 ** np.ceil(np.log2(np.maximum(group, LEAST_ROWS)))
+        rows = size if self.flash else np.minimum(size, fewer)
         rate = self.value * np.asarray(peak) * (2.0 if self.narrow else 1.0)
         products = rows * 2.0 * (head + value) * slots / rate
         per_key = np.maximum(read * itemsize / at_head(head, self.head, self.feed), products)
         ramp = self.ramp + self.column * (head + value)
         uncut = whole_waves(items, slots, self.tail) * (ramp + (each if self.flash else seen) * per_key)
-        added: Floats | float = self.split
-        if self.merge:
-            added = added + self.merge * np.minimum(group, size) * value / parts
+        added = self.split + self.merge * np.minimum(group, size) * value / parts
         cut = whole_waves(items * parts, slots, self.tail) * (ramp + each * per_key) + added
         if self.merge:
             unit = np.where(parts > 1, cut, uncut + np.where(room >= 2, added, 0.0))
@@ -203,9 +201,8 @@ class Decode(Sourced):
         others = np.where(group >= self.wide, 0.0, np.ceil(group / size) - 1.0) if self.latent else 0.0
         memory = memory + np.where(over, group, others) * cache / self.again
         work = normed(unit, memory, self.norm)
-        beside = b * (self.sequence + kv_heads * self.token) + queries / self.passes
-        if self.swap:
-            beside = beside + np.where((b > 1) & (kv_heads > 1) & (group > 1), self.swap, 0.0)
+        swaps = (b > 1) & (kv_heads > 1) & (group > 1)
+        beside = b * (self.sequence + kv_heads * self.token) + queries / self.passes + self.swap * swaps
         return np.asarray(at_head(head, self.head, self.start) + work + beside)
 
     def _flash_parts(self, items: Floats, kv_heads: Floats, blocks: Floats) -> Floats:
