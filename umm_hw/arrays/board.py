@@ -29,7 +29,7 @@ REFUSED = -1
 _COLUMNS, _WORDS = 8, 448  # counters of a rank, one cache line; bytes of words
 _VERDICT = 2  # after the words of two calls
 _YIELDS = 40  # looks at a counter, giving the core to others, before sleeping
-_USUAL_PAUSE = 400e-6  # seconds of sleep between two looks
+USUAL_PAUSE = 400e-6  # seconds of sleep between two looks, at a counter or a message
 _ALIVE = 0.02  # seconds between two looks at who lives
 _LOOK = 0.2  # seconds between two looks at who is stopped
 STOPPED = 5.0  # seconds after which a stopped process is an error of those that wait for it
@@ -105,7 +105,7 @@ class Board:
             pass
 
     def _sleep_until(self, wanted: NDArray[np.int64], column: int, value: int, what: str) -> None:
-        pauses, notes = Backoff(_USUAL_PAUSE, ROUND_SLACK), Late(self._group, what)
+        pauses, notes = Backoff(USUAL_PAUSE, ROUND_SLACK), Late(self._group, what)
         now = monotonic()
         if now - self._looked > ABSENT:
             self._stopped.clear()

@@ -18,13 +18,12 @@ from umm.arrays import unwritten
 from umm.errors import InputError, LayoutError, UmmError
 from umm.interval import Interval
 from umm_hw.arrays import board as boards
-from umm_hw.arrays.board import Board, Parts, shared_board
+from umm_hw.arrays.board import USUAL_PAUSE, Board, Parts, shared_board
 from umm_hw.arrays.group import Group, Message
 from umm_hw.arrays.late import Late
 from umm_hw.cores.backoff import ROUND_SLACK, Backoff
 
 A, B, P = "ABP"
-_USUAL_PAUSE = 400e-6  # seconds between two looks at a message
 
 
 class Item(NamedTuple):
@@ -319,7 +318,7 @@ class MessageExchange:
 
     def _until(self, message: Message, rank: int, what: str) -> None:
         """Wait until a message from a rank, or to it, is done."""
-        pauses, notes = Backoff(_USUAL_PAUSE, ROUND_SLACK), Late(self.group, what)
+        pauses, notes = Backoff(USUAL_PAUSE, ROUND_SLACK), Late(self.group, what)
         while not message.done():
             pauses.sleep()
             if self.group.look is not None:
