@@ -1,5 +1,6 @@
 """Traps for users: mistakes shown in one line, pipes that end early, completion, the keys of JSON."""
 
+import json
 import os
 import re
 import subprocess
@@ -12,9 +13,12 @@ from unittest.mock import MagicMock
 import pytest
 from command import good, record
 from command import umm as command
+from model_configs import BASE
 
 import umm
 from umm.errors import InputError
+from umm.program.models import find_model
+from umm.step.record import load_question
 from umm_sim.executor import SimExecutor
 
 ROOT = Path(__file__).parents[2]
@@ -290,3 +294,29 @@ def test_a_limit_that_all_layers_of_a_model_exceed_is_one_layers():
     typed = command(*asked, "--layers", 80)
     assert typed.exit_code == 3
     assert "no layouts of chain gated-mlp fit 1.0 GiB a rank" in typed.stderr
+
+
+@pytest.mark.parametrize(
+    "asked",
+    [
+        ("step", "--batch", 8, "--length", 512, "--json"),
+        ("serve", "--tp", 1, "--concurrency", 4, "--json"),
+        ("muon", "--layouts", "fsdp8", "--json"),
+    ],
+    ids=lambda asked: asked[0],
+)
+def test_what_a_refused_model_file_says_works_in_every_command_of_models(asked, tmp_path):
+    """The flag of the message was one of `umm model` and of chains alone."""
+    path = tmp_path / "config.json"
+    path.write_text(json.dumps(BASE | {"two_dim": 8, "num_nextn_predict_layers": 1}), encoding="utf-8")
+    refused = command(*asked, "--model", path)
+    assert refused.exit_code == 2
+    (key,) = re.findall(r"--ignore (\w+)", refused.stderr)
+    answer = command(*asked, "--model", path, "--ignore", key)
+    assert answer.exit_code == 0, answer.stderr
+    assert "two_dim (ignored as asked)" in answer.stderr
+    assert ("counted apart" in answer.stderr) == (asked[0] != "step")
+    if asked[0] == "step":
+        (tmp_path / "step.json").write_text(answer.stdout, encoding="utf-8")
+        again = load_question(tmp_path / "step.json")
+        assert again.model == find_model(str(path), ["two_dim"])

@@ -79,6 +79,15 @@ def test_a_key_that_reads_like_a_size_refuses_and_ignore_goes_on():
     assert count(result).parameters == CONFIGS["llama"][1]
 
 
+def test_all_keys_that_refuse_a_file_are_named_at_once():
+    with pytest.raises(InputError, match="--ignore compress_ratios --ignore hc_mult reads it without"):
+        model(BASE, compress_ratios=[4, 4], hc_mult=4)
+    with pytest.raises(
+        InputError, match=r"keys one_dim = 64, two_dim = 8, .*--ignore one_dim --ignore two_dim"
+    ):
+        model(BASE, one_dim=64, two_dim=8)
+
+
 def test_a_key_to_ignore_that_the_file_lacks_is_refused_with_the_nearest_one():
     with pytest.raises(InputError, match="no key 'new_latent' to ignore; did you mean 'new_latent_dim'"):
         model_of(BASE | {"new_latent_dim": 64}, "config.json", ["new_latent"])

@@ -24,7 +24,7 @@ def load_question(path: str | Path) -> Question:
     if not isinstance(data, dict) or data.get("command") != "step" or "asked" not in data:
         raise InputError(f"{path} is no record of a step; write one with umm step … --json -o step.json")
     try:
-        asked = fields_of(data["asked"], "asked", ("model", "machine", "power_w"))
+        asked = fields_of(data["asked"], "asked", ("model", "machine", "power_w"), ("ignore",))
         sizes: Any = data.get("configuration")
         known = [x.name for x in fields(Parallel)]
         if not isinstance(sizes, dict) or not all(x in sizes for x in ("ranks", "batch", "length")):
@@ -35,12 +35,14 @@ def load_question(path: str | Path) -> Question:
                 raise InputError(f"{x.name} of its configuration is no {'text' if kind is str else 'number'}")
         if not (isinstance(asked["model"], str) and isinstance(asked["machine"], str)):
             raise InputError("its model and machine must be texts")
-        power = asked["power_w"]
+        power, ignored = asked["power_w"], asked.get("ignore", [])
+        if not (isinstance(ignored, list) and all(isinstance(x, str) for x in ignored)):
+            raise InputError("its ignore is no list of keys")
         if isinstance(power, bool) or not isinstance(power, int | float):
             raise InputError("its power_w is no number")
         name, settings = split_settings(asked["machine"])
         parallel = Parallel(**{key: value for key, value in sizes.items() if key in known})
         rates = rates_of(machine(name, settings), parallel.precision, str(data.get("stack")), float(power))
-        return question(find_model(asked["model"]), parallel, rates)
+        return question(find_model(asked["model"], ignored), parallel, rates)
     except InputError as error:
         raise InputError(f"{path}: {error}") from None

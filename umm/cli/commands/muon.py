@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from umm.cli.flags.declared import command, flag
-from umm.cli.flags.options import Answering, Configured, Located
+from umm.cli.flags.options import Answering, Configured, FromModel, Located
 from umm.cli.flags.values import Finite
 
 if TYPE_CHECKING:
@@ -18,10 +18,9 @@ NAMES = {"muon": "Muon", "muon-gram": "Muon-gram", "shampoo": "Shampoo", "soap":
 """Optimizers as papers write them."""
 
 
-class Muon(Located, Configured, Answering):
+class Muon(Located, Configured, FromModel, Answering):
     """A model, and the ranks that split its weights."""
 
-    model: str = flag(required=True, metavar="NAME|FILE", help="A model of 'umm models', or its config.json.")
     layouts: str = flag(
         default="fsdp8", show_default=True, metavar="GRID",
         help="Ranks that split the weights: tp4-fsdp16, fsdp64-ep8.",
@@ -73,13 +72,12 @@ def muon(asked: Muon) -> None:
     from umm.muon.planning import plan
     from umm.muon.program import JORDAN, read_coefficients
     from umm.muon.weights import Grid, matrices
-    from umm.program.models import find_model
     from umm.step.step import rates_of
     from umm.units import counted
 
     if asked.placement and not asked.emit:
         raise InputError("--placement chooses what --emit writes; add --emit, or leave it out")
-    machine, grid, model = asked.hardware, Grid.parse(asked.layouts), find_model(asked.model)
+    machine, grid, model = asked.hardware, Grid.parse(asked.layouts), asked.read_model()
     machine.check_alike(grid.ranks)
     steps = read_coefficients(asked.coefficients) if asked.coefficients else JORDAN
     costs = Costs(

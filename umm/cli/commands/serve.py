@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from umm.cli.flags.declared import command, flag
-from umm.cli.flags.options import Configured, OnRanks, Printed
+from umm.cli.flags.options import Configured, FromModel, OnRanks, Printed
 from umm.cli.flags.values import dimension
 from umm.units import format_bytes, format_seconds
 
@@ -21,12 +21,9 @@ if TYPE_CHECKING:
 CACHES = {"bf16": 16, "fp8": 8}  # bits of an element of the cache by name
 
 
-class Serve(OnRanks, Configured, Printed):
+class Serve(OnRanks, Configured, FromModel, Printed):
     """A model, its requests, and the ranks that serve them."""
 
-    model: str = flag(
-        required=True, metavar="NAME|FILE", usual=True, help="A model of 'umm models', or its config.json.",
-    )  # fmt: skip
     ranks: int | None = flag(
         type=int, metavar="P", usual=True, help="Ranks; --tp times --attention-dp if not given."
     )  # fmt: skip
@@ -107,7 +104,6 @@ def serve(asked: Serve) -> None:
     their own. Kernels are those of the engine where the machine's file has them.
     """
     from umm.errors import InputError, MachineError, ProblemError
-    from umm.program.models import find_model
     from umm.program.models.split import check_split
     from umm.serve.deployment import Deployment
     from umm.serve.rates import find_engine
@@ -128,7 +124,7 @@ def serve(asked: Serve) -> None:
             raise
         machine = replace(asked, kernels=None, graphs=None).hardware
         asked.output.note(f"{machine.name} has no kernels of {engine}; its own numbers are taken")
-    model, apart = find_model(asked.model), None
+    model, apart = asked.read_model(), None
     precision = asked.precision or _stored(asked, model)
     bits = find_engine(engine).cache_bits(precision) if asked.cache == "auto" else CACHES[asked.cache]
     deployment = Deployment(

@@ -8,7 +8,7 @@ from typing import Any
 import click
 
 from umm.cli.flags.declared import command, flag
-from umm.cli.flags.options import Answering, Configured, OnRanks, Paged
+from umm.cli.flags.options import Answering, Configured, FromModel, OnRanks, Paged
 from umm.cli.flags.values import dimension, parsed_by
 from umm.errors import InputError
 from umm.numbers import real_in
@@ -39,12 +39,9 @@ def _limit(text: str) -> float:
     return limit
 
 
-class Step(OnRanks, Configured, Paged, Answering):
+class Step(OnRanks, Configured, FromModel, Paged, Answering):
     """A model, its batch, and how its training is spread."""
 
-    model: str = flag(
-        required=True, metavar="NAME|FILE", usual=True, help="A model of 'umm models', or its config.json.",
-    )  # fmt: skip
     batch: int = flag(
         callback=dimension, metavar="SEQUENCES", required=True, usual=True,
         help="Sequences of a step, of all ranks.",
@@ -145,7 +142,7 @@ def step(asked: Step) -> None:
         step_record,
     )
     from umm.machines.settings import split_settings
-    from umm.program.models import find_model
+    from umm.program.models.config import APART
     from umm.step.flags import emitted
     from umm.step.parallel import Parallel
     from umm.step.peers import step_peers
@@ -155,13 +152,15 @@ def step(asked: Step) -> None:
     machine, memory, power = asked.hardware, asked.memory, asked.power or 0.0
     named = [asked.machine, *(f"{x}={y}" for x, y in split_settings(machine.name)[1].items())]
     again = {"asked": {"model": asked.model, "machine": " ".join(named), "power_w": power}}
+    if asked.ignore:
+        again["asked"]["ignore"] = list(asked.ignore)
     rates = rates_of(machine, asked.precision, asked.stack, power)
     given: dict[str, Any] = {
         x: getattr(asked, x) for x in (*SIZES, "batch", "length", "precision", "optimizer", *STATED)
     }
     given = {name: value for name, value in given.items() if value is not None}
     given["ranks"] = asked.ranks or machine.device_count
-    model = find_model(asked.model)
+    model = asked.read_model(priced=APART)
     if asked.mtp is not None:
         model = with_prediction(model, asked.mtp)
     limit = usable_memory(machine) if memory is None else memory

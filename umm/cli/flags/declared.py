@@ -184,7 +184,7 @@ class Command(click.Command):
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """Write the flags in groups; of many without --help-all those that most need."""
         params = [x for x in self.get_params(ctx) if isinstance(x, click.Option) and not x.hidden]
-        briefly = len(params) > MAX_UNGROUPED_FLAGS and ALL not in ctx.meta
+        briefly = ALL not in ctx.meta and any(x.name == "help_all" for x in params)
         rows: dict[str, list[tuple[str, str]]] = {}
         for param in params:
             heading, usual = self.groups.get(param.name or "", ("Output", True))

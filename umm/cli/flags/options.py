@@ -32,6 +32,7 @@ from umm.quoting.terminal import visible
 
 if TYPE_CHECKING:
     from umm.machines import Machine
+    from umm.program.models.layers import Model
     from umm.program.problem import Problem
     from umm.space.search.noise import Noise
 
@@ -189,6 +190,31 @@ class Configured(Asked):
     config: Path | None = flag(
         type=READ, is_eager=True, callback=load_config, help="TOML file with flag names as keys.",
     )  # fmt: skip
+
+
+class FromModel(Asked):
+    """A model, by its name or its file."""
+
+    model: str = flag(
+        required=True, metavar="NAME|FILE", usual=True, help="A model of 'umm models', or its config.json.",
+    )  # fmt: skip
+    ignore: tuple[str, ...] = flag(
+        multiple=True, metavar="KEY", help="Read --model's config.json without this key; may be repeated.",
+    )  # fmt: skip
+
+    def read_model(self, priced: str = "") -> "Model":
+        """Return the model, and note its file's keys that are not modelled.
+
+        InputError if there is no such model, or its file is refused.
+
+        Args:
+            priced: Remark of keys that the command prices all the same.
+        """
+        from umm.program.models import find_model
+
+        model = find_model(self.model, self.ignore)
+        self.output.not_modelled({key: x for key, x in model.not_modelled.items() if x != priced})
+        return model
 
 
 class Typed(Asked, heading="Problem"):

@@ -7,7 +7,7 @@ from typing import Any
 from umm.errors import ProblemError, did_you_mean
 from umm.files import shown, whole_number
 from umm.program.models.families import Family, family_of
-from umm.program.models.keys import MAX_LAYERS, SIDE_BY_SIDE, Keys
+from umm.program.models.keys import MAX_LAYERS, SIDE_BY_SIDE, Keys, ignoring
 from umm.program.models.layers import (
     Attention,
     Expansion,
@@ -66,6 +66,7 @@ _ORDER = (
     "attn_type_list", "full_attention_interval", "enable_moe_block",
 )  # fmt: skip
 _DTYPES = {"bfloat16", "float16", "float32"}
+APART = "counted apart, not priced"  # the remark of multi-token prediction, which only steps price
 
 
 def model_of(values: Any, path: str, ignore: Collection[str] = ()) -> Model:
@@ -95,11 +96,12 @@ def model_of(values: Any, path: str, ignore: Collection[str] = ()) -> Model:
             inner = {**inner[key], **{x: value for x, value in inner.items() if x != key}}
     outside = Keys({key: value for key, value in values.items() if key != name}, path) if name else None
     keys = Keys(inner, path, outside)
-    for key, words in _REFUSED.items():
-        if inner.get(key) not in (None, False, 0, [], {}):
-            raise ProblemError(
-                f"{path} has {words}, which are not modelled: key {key}; --ignore {key} reads it without"
-            )
+    if refused := [key for key in _REFUSED if inner.get(key) not in (None, False, 0, [], {})]:
+        words = " and ".join(dict.fromkeys(_REFUSED[key] for key in refused))
+        raise ProblemError(
+            f"{path} has {words}, which are not modelled: key{'s' * (len(refused) > 1)} "
+            f"{', '.join(refused)}; {ignoring(refused)}"
+        )
     model_type = keys.text("model_type", default="")
     if model_type in _TYPES and "model_type" not in ignore:
         raise ProblemError(f"{path} has {_TYPES[model_type]}, which are not modelled: key model_type")
@@ -143,7 +145,7 @@ def model_of(values: Any, path: str, ignore: Collection[str] = ()) -> Model:
     if not vocab:
         not_modelled["vocab_size"] = "not in the file: neither embedding nor head is counted"
     if mtp:
-        not_modelled[mtp_key] = "counted apart, not priced"
+        not_modelled[mtp_key] = APART
     if any(isinstance(x.mixer, LatentAttention) and x.mixer.bias for x in layers):
         not_modelled["attention_bias"] = "adding it to latent vectors is not priced"
     if any(x.experts and x.experts.bias for x in layers):

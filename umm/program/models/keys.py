@@ -1,7 +1,7 @@
 """The keys of a config.json: each is read, known to change nothing, named as not modelled, or refused."""
 
 import re
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from umm.errors import ProblemError
@@ -209,11 +209,12 @@ class Keys:
     def rest(self, refuse: bool = True) -> Iterator[tuple[str, str]]:
         """Yield the keys that were not read and may change something, each with a remark.
 
-        ProblemError naming the key.
+        ProblemError naming the keys that refuse the file, all at once.
 
         Args:
-            refuse: Whether a key whose name reads like a size refuses the file.
+            refuse: Whether a key whose name reads like a size does.
         """
+        refused = dict[str, Any]()
         for key, value in self.values.items():
             if key in NOT_PRICED and value not in (None, False, 0):
                 yield key, NOT_PRICED[key]
@@ -223,8 +224,18 @@ class Keys:
                 continue
             is_size = not isinstance(value, bool | str) and _SIZE.fullmatch(key)
             if refuse and (is_size or (isinstance(value, str) and key.endswith("pattern"))):
-                raise ProblemError(
-                    f"{self.path} has the key {key} = {shown(value)}, which is not modelled and may change "
-                    f"its layers; --ignore {key} reads it without"
-                )
-            yield key, "not understood"
+                refused[key] = value
+            else:
+                yield key, "not understood"
+        if refused:
+            words = ", ".join(f"{key} = {shown(value)}" for key, value in refused.items())
+            ends, are = ("s", "are") if len(refused) > 1 else ("", "is")
+            raise ProblemError(
+                f"{self.path} has the key{ends} {words}, which {are} not modelled and may change its layers; "
+                f"{ignoring(refused)}"
+            )
+
+
+def ignoring(refused: Iterable[str]) -> str:
+    """Return how to read a file without some of its keys."""
+    return " ".join(f"--ignore {key}" for key in refused) + " reads it without"
