@@ -3,6 +3,7 @@
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field, replace
+from functools import lru_cache
 from itertools import pairwise
 from math import ceil, inf, isclose
 from typing import Any, NamedTuple
@@ -369,13 +370,17 @@ def of_several(
         inner: As :func:`umm.program.layers.repeated` takes it.
         how: As :func:`lower` takes it for one layer.
     """
-    outline = repeated(layer.with_layouts("asked", layouts), layers, recompute, inner)
+    outline = _repeated(layer, layers, recompute, inner)
     # Choices by product name are repeated under the names that each layer's copy of the product has.
     each = {
         x: value for x, value in how.items() if x in ("stationary", "movement") and isinstance(value, Mapping)
     }
     how = how | {x: of_layers(layer, layers, value, recompute) for x, value in each.items()}
-    return lower(outline.laid_out("asked", ranks), machine, **how)
+    return lower(outline.laid_out(of_layers(layer, layers, layouts, recompute), ranks), machine, **how)
+
+
+# A search asks for the same layers in one assignment of layouts after another.
+_repeated = lru_cache(maxsize=4)(repeated)
 
 
 class End(NamedTuple):

@@ -68,10 +68,15 @@ class Statement(ABC):
 
     def _named(self, names: tuple[str, ...]) -> tuple[str, ...]:
         """Return the tensors that fields name, in order."""
-        # Empty is none where a field may be left out; elsewhere it is a name that no tensor has.
-        may_lack = {x.name for x in fields(self) if x.default == ""}
-        values = (value for name in names if (value := getattr(self, name)) or name not in may_lack)
-        return tuple(x for value in values for x in ((value,) if isinstance(value, str) else value))
+        tensors: list[str] = []
+        for name in names:
+            value = getattr(self, name)
+            if not isinstance(value, str):
+                tensors += value
+            # Empty is none where a field may be left out; elsewhere it is a name that no tensor has.
+            elif value or name not in _may_lack(type(self)):
+                tensors.append(value)
+        return tuple(tensors)
 
     @property
     def looks_up(self) -> bool:
@@ -202,6 +207,12 @@ class Statement(ABC):
         return result.astype(np.float64)
 
 
+@cache
+def _may_lack(kind: type[Statement]) -> set[str]:
+    """Return the fields of a kind that may be left out."""
+    return {x.name for x in fields(kind) if x.default == ""}
+
+
 Kind = TypeVar("Kind", bound=Statement)
 
 
@@ -230,10 +241,11 @@ def _with_names(statement: Kind, names: Mapping[str, str], columns: tuple[str, .
     changed: dict[str, Any] = {}
     for column in columns:
         value = getattr(statement, column)
-        changed[column] = (
-            tuple(names.get(x, x) for x in value) if isinstance(value, tuple) else names.get(value, value)
-        )
-    return replace(statement, **changed)
+        new = tuple(names.get(x, x) for x in value) if isinstance(value, tuple) else names.get(value, value)
+        if new != value:
+            changed[column] = new
+    # A copy would check all of its fields again.
+    return replace(statement, **changed) if changed else statement
 
 
 def statement_to_dict(statement: Statement) -> dict[str, Any]:
