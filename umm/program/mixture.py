@@ -48,26 +48,14 @@ class Mixture:
     Shared experts, which every token takes, are one MLP beside, as wide as all of them. Without a gate,
     experts are gelu(X·W1)·W2ᵀ. Tokens may be made shorter before they travel to experts, and long again.
 
-    Args:
-        w: Where it is written.
-        x: What it reads.
-        y: What it writes.
-        hidden: Columns of both.
-        ffn: Columns of an expert.
-        routed: Which tokens go to which experts.
-        shared: How many experts all tokens take beside.
-        latent: Columns of the tokens that experts take; 0 for those of x.
-
     Source: Jiang et al. (2024), Mixtral of experts, section 2.1.
     """
 
-    def __init__(
-        self, w: Writing, x: str, y: str, hidden: int, ffn: int, routed: Routing, shared: int = 0,
-        latent: int = 0,
-    ) -> None:  # fmt: skip
-        self.w, self.x, self.routed, self.text = w, x, routed, str(routed)
-        self.latent, self.names = latent, ("W1", "W3") if w.gated else ("W1",)
-        columns = latent or hidden
+    def __init__(self, w: Writing, x: str, y: str, sizes: Mapping[str, int]) -> None:
+        self.routed = routed = Routing(w.tokens, sizes["experts"], sizes["top_k"], *w.routing)
+        self.w, self.x, self.text, self.names = w, x, str(routed), ("W1", "W3") if w.gated else ("W1",)
+        self.latent, hidden, ffn = sizes["latent"], w.shapes[x].cols, sizes["ffn"]
+        columns, latent = self.latent or hidden, self.latent
         w.weight("Wg", hidden, routed.experts, "scale")
         for name in (*self.names, "W2"):
             w.weight(name, routed.places * columns, ffn, "weight")
@@ -93,19 +81,20 @@ class Mixture:
         w.statements.append(Combine(sums, "Z", self.text, "S"))
         if latent:
             w.multiply(y, "Yl", "Wu")
-        self.shared = Mlp(w, x, y, hidden, shared * ffn, w.gated, "s", add=True) if shared else None
+        shared = sizes["shared"] * ffn
+        self.shared = Mlp(w, x, y, shared, w.gated, "s") if shared else None
 
     def rows(self, name: str, cols: int, place: str) -> str:
         """Add a routed tensor; return its name."""
         return self.w.tensor(name, self.routed.rows, cols, place)
 
-    def backward(self, dy: str, dx: str) -> None:
+    def backward(self, dy: str) -> None:
         """Write the gradients by the weights, by the gate's weight and by X."""
         w, add, columns = self.w, self.w.statements.append, self.w.shapes["R"].cols
-        sums, into = dy, dx
+        sums, into = dy, f"d{self.x}"
         if self.latent:
             sums, into = w.gradient("Yl"), w.gradient("Xl")
-            w.gradients("Wu", "Yl", dy, sums)
+            w.gradients("Wu", "Yl", dy)
         add(Dispatch(self.rows("D", columns, "routed"), sums, self.text, again=True))
         # Of each row's gate the gradient is that of G times the gate (as Megatron weights activations), so
         # nothing reads Z again, and ranks with some columns of an expert need not add it up row by row.
@@ -114,11 +103,7 @@ class Mixture:
         w.fused_map(self.rows("Vg", w.shapes["G"].cols, "routed inner"), "mul_rows", "G", "S")
         add(Grouped(w.gradient("W2", "output"), "D", "Vg", self.text, ("a",)))
         w.map("dG", "mul_rows", "dG", "S")
-        if w.gated:
-            w.fused_map(w.gradient("H3"), "silu_mul", "H1", "dG")
-            w.fused_map(w.gradient("H1"), "silu_mul_grad", "H1", "H3", "dG")
-        else:
-            w.fused_map(w.gradient("H1"), "gelu_grad", "H1", "dG")
+        w.activation_gradients("dG", *(f"H{name[1]}" for name in self.names))
         beside = ""
         for name in self.names:
             out = w.gradient(name, "output")
@@ -132,11 +117,11 @@ class Mixture:
         add(Combine(into, "U", self.text))
         add(Combine(w.gradient("P"), "dS", self.text, gates=True))
         w.map(w.gradient("Lg"), "softmax_grad", "P", "dP")
-        w.gradients("Wg", self.x, "dLg", dx, beta=float(not self.latent))
+        w.gradients("Wg", self.x, "dLg")
         if self.latent:
-            w.gradients("Wd", self.x, "dXl", dx, beta=1.0)
+            w.gradients("Wd", self.x, "dXl")
         if self.shared is not None:
-            self.shared.backward(dy, dx)
+            self.shared.backward(dy)
 
 
 def outline(w: Writing, name: str, routed: Routing) -> Outline:

@@ -8,27 +8,24 @@ class Norm:
 
     fn, how = "rms", dict[str, int]()  # how the names of its functions begin, and their parameters
 
-    def __init__(self, w: Writing, x: str, out: str, scale: str, hidden: int) -> None:
+    def __init__(self, w: Writing, x: str, out: str, scale: str) -> None:
         self.w, self.x, self.scale, self.out = w, x, scale, out
-        w.weight(scale, 1, hidden, "scale")
-        w.tensor(out, w.tokens, hidden, "tokens")
+        w.weight(scale, 1, w.shapes[x].cols, "scale")
+        w.tensor(out, w.tokens, w.shapes[x].cols, "tokens")
         w.fused_map(out, "rms_norm", x, scale)
 
-    def backward(self, dy: str, dx: str, more: str | None = None) -> None:
+    def backward(self, dy: str, dx: str, *more: str) -> None:
         """Write the gradients by the scale and by x, to which another gradient by x may be added."""
-        w, reads = self.w, (dy, self.x, self.scale)
-        if more is None:
-            w.map(dx, f"{self.fn}_norm_grad", *reads, **self.how)
-        else:
-            w.map(dx, f"{self.fn}_norm_grad_add", *reads, more, **self.how)
+        w = self.w
+        w.map(dx, f"{self.fn}_norm_grad" + "_add" * bool(more), dy, self.x, self.scale, *more, **self.how)
         w.map(w.gradient(self.scale, "output"), f"{self.fn}_scale_grad", dy, self.x, **self.how)
 
 
 class LayerNorm:
     """out = (x − mean) / deviation, row by row: SUMMA2.5, equations 7 and 8."""
 
-    def __init__(self, w: Writing, x: str, out: str, hidden: int) -> None:
-        self.w, self.out, self.hidden = w, out, hidden
+    def __init__(self, w: Writing, x: str, out: str) -> None:
+        self.w, self.out = w, out
         self.sums = [w.tensor(f"{out}.{what}", w.tokens, 1, "statistics") for what in ("sum", "squares")]
         w.map(self.sums[0], "row_sum", x)
         w.map(self.sums[1], "row_sum_squares", x)
@@ -42,7 +39,7 @@ class LayerNorm:
         )
         w.map(dot, "row_dot", dy, self.out)
         w.map(total, "row_sum", dy)
-        w.map(rstd, "rstd", *self.sums, columns=self.hidden)
+        w.map(rstd, "rstd", *self.sums, columns=w.shapes[self.out].cols)
         w.map(dx, "norm_grad", dy, self.out, dot)
         w.map(dx, "centre", dx, total)
         w.map(dx, "mul_rows", dx, rstd)
@@ -52,13 +49,6 @@ class HeadNorm(Norm):
     """out = x / rms(x) · scale within the columns of each head: Henry et al. (2020), as in Qwen3.
 
     A pass forward, and one for each gradient. Each head has a scale of its own here, where models share one.
-
-    Args:
-        w: Where it is written.
-        x: What it reads.
-        out: What it writes.
-        scale: Name of the scales.
-        head: Columns of a head.
     """
 
     def __init__(self, w: Writing, x: str, out: str, scale: str, head: int) -> None:
@@ -74,19 +64,13 @@ class HeadNorm(Norm):
 class WideNorm:
     """out = x / rms(x) · scale over the columns of all heads, whose sums of squares ranks add up.
 
-    Args:
-        w: Where it is written.
-        x: What it reads.
-        out: What it writes.
-        scale: Name of the scales.
-
     Source: OLMo team (2025), 2 OLMo 2 Furious, section 3.2; vLLM's norm of MiniMax-M2 for tensor parallelism.
     """
 
     def __init__(self, w: Writing, x: str, out: str, scale: str) -> None:
         like = w.shapes[x]
         self.w, self.x, self.out, self.scale = w, x, out, scale
-        self.bare = w.inner(f"{out}.bare", like.cols, like.head) if w.trains else out
+        self.bare = w.like(f"{out}.bare", x) if w.trains else out
         self.rstd = f"{out}.rstd"
         w.weight(scale, 1, like.cols, "scale", like.head)
         w.map(w.tensor(f"{out}.squares", w.tokens, 1, "statistics"), "row_sum_squares", x)
@@ -101,10 +85,8 @@ class WideNorm:
 
     def backward(self, dy: str, dx: str) -> None:
         """Write the gradients by x and by the scales."""
-        w, like = self.w, self.w.shapes[self.x]
-        product = w.inner(f"{dy}.{self.scale}", like.cols, like.head)
-        w.map(product, "mul", dy, self.bare)
-        w.fused_map(w.gradient(self.scale, "output"), "col_sum", product)
+        w = self.w
+        w.scale_gradient(self.scale, self.bare, dy)
         bare = w.gradient(self.bare)
         w.map(bare, "mul_cols", dy, self.scale)
         dot = w.tensor(f"{self.out}.dot", w.tokens, 1, "statistics")

@@ -4,6 +4,7 @@ import re
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import replace
 from functools import partial
+from itertools import pairwise
 from typing import NamedTuple
 
 from umm.dtypes import BLOCK, EXPANDED, canonical, has_blocks, is_float8
@@ -15,9 +16,8 @@ from umm.program.models import Model, find_model
 from umm.program.models.priced import ATTENTION, BESIDE, INDEX, MLP, SCAN, is_gated, layer_for, layer_sizes
 from umm.program.norms import LayerNorm, Norm
 from umm.program.outline import Outline
-from umm.program.parts import Attention, LatentAttention, Mlp, Part, StoredAttention
+from umm.program.parts import Attention, LatentAttention, Mlp, Part, Sizes, StoredAttention
 from umm.program.recurrent import Beside, GatedConvolution, Recurrence, Selective
-from umm.program.recurrent import Sizes as Recurrent
 from umm.program.routing import Routing
 from umm.program.statements import Statement, renamed
 from umm.program.statements.attention import Fused
@@ -40,179 +40,145 @@ _PARTS = ("heads", "kv_heads", "ffn", "experts", "top_k")
 """Sizes that are 0 where a model's layer has no such part."""
 
 
-def _alone(w: Writing, backward: bool, hidden: int, part: _Writes) -> None:
+def _alone(w: Writing, backward: bool, sizes: Sizes, part: _Writes) -> None:
     """Write one part from X to Y."""
-    _ends(w, hidden)
+    _ends(w, sizes["hidden"])
     only = part(w, "X", "Y")
     if backward:
-        only.backward(*_gradients(w))
+        only.backward(_gradients(w))
 
 
-def _mlp(w: Writing, backward: bool, hidden: int, ffn: int, gated: bool = False) -> None:
-    _alone(w, backward, hidden, partial(Mlp, hidden=hidden, ffn=ffn, gated=gated))
+def _mlp(w: Writing, backward: bool, sizes: Sizes, gated: bool = False) -> None:
+    _alone(w, backward, sizes, partial(Mlp, ffn=sizes["ffn"], gated=gated))
 
 
-def _attends(kind: type[Attention], hidden: int, sizes: Mapping[str, int]) -> _Writes | None:
+def _attends(kind: type[Attention], sizes: Sizes) -> _Writes | None:
     """Return a writer of attention of some sizes, stored or fused, or of a recurrence; None without heads."""
-    heads, sequences, head = sizes["heads"], sizes["sequences"], sizes["head_dim"]
-    if sizes.get("scan_heads"):
-        count, groups, key, value, delta, rank = (sizes[x] for x in SCAN)
-        scanned = Recurrent(count, groups, key, value, bool(delta), rank)
-        mixer = Selective if rank and not delta else Recurrence
-        scans = partial(mixer, hidden=hidden, sizes=scanned, sequences=sequences)
-        attends = _attends(kind, hidden, {**sizes, **dict.fromkeys(SCAN, 0)})
+    if sizes["scan_heads"]:
+        scans = partial(Selective if sizes["decay_rank"] and not sizes["delta"] else Recurrence, sizes=sizes)
+        attends = _attends(kind, {**sizes, **dict.fromkeys(SCAN, 0)})
         return partial(Beside, first=attends, second=scans) if attends else scans
-    if sizes.get("taps"):
-        return partial(GatedConvolution, hidden=hidden, taps=sizes["taps"], sequences=sequences)
-    if not heads:
+    if sizes["taps"]:
+        return partial(GatedConvolution, sizes=sizes)
+    if not sizes["heads"]:
         return None
-    value, gate = sizes.get("value_dim", 0), sizes.get("gate", 0)
-    indexer = sizes.get("index_heads", 0), sizes.get("index_dim", 0), sizes.get("top_keys", 0)
-    index = indexer if all(indexer) else None
-    if sizes.get("kv_rank"):
-        latents = sizes["q_rank"], sizes["kv_rank"], sizes["rope_dim"]
-        return partial(
-            LatentAttention, hidden=hidden, heads=heads, sequences=sequences, head=head or hidden // heads,
-            latents=latents, value=value, gate=gate, index=index,
-        )  # fmt: skip
-    plain = partial(
-        kind, hidden=hidden, heads=heads, kv_heads=sizes["kv_heads"], sequences=sequences, head=head
-    )
-    more = {"window": sizes.get("window"), "chunk": sizes.get("chunk"), "value": value, "gate": gate}
-    more |= {x: sizes.get(x) for x in BESIDE[:-1]}
-    masked = partial(plain, **{x: size for x, size in more.items() if size})
-    return partial(masked, index=index) if index else masked
+    return partial(LatentAttention if sizes["kv_rank"] else kind, sizes=sizes)
 
 
-def _attention(
-    w: Writing, backward: bool, hidden: int, kind: type[Attention] = Attention, **sizes: int
-) -> None:
-    attend = _attends(kind, hidden, sizes)
+def _attention(w: Writing, backward: bool, sizes: Sizes, kind: type[Attention] = Attention) -> None:
+    attend = _attends(kind, sizes)
     assert attend is not None
-    _alone(w, backward, hidden, attend)
+    _alone(w, backward, sizes, attend)
 
 
-def _layer(
-    w: Writing, backward: bool, hidden: int, ffn: int, kind: type[Attention] = Attention, **sizes: int
-) -> None:
+def _layer(w: Writing, backward: bool, sizes: Sizes, kind: type[Attention] = Attention) -> None:
     """Write R = X + attention(norm(X)), Y = R + mlp(norm(R)): Touvron et al. (2023), LLaMA, section 2.2."""
-    bias = sizes.get("mlp_bias", 0)
-    expand = partial(Mlp, hidden=hidden, ffn=ffn, gated=w.gated, bias=bias) if ffn else None
-    _residual(w, backward, hidden, "R", _attends(kind, hidden, sizes), expand, bool(sizes.get("post_norm")))
+    ffn = sizes["ffn"]
+    expand = partial(Mlp, ffn=ffn, gated=w.gated, bias=sizes["mlp_bias"]) if ffn else None
+    _residual(w, backward, sizes, "R", _attends(kind, sizes), expand)
 
 
 def _residual(
-    w: Writing, backward: bool, hidden: int, middle: str, attend: _Writes | None, expand: _Writes | None,
-    post: bool,
-) -> None:  # fmt: skip
+    w: Writing, backward: bool, sizes: Sizes, middle: str, attend: _Writes | None, expand: _Writes | None
+) -> None:
     """Write X plus attention, plus another part, each of its normalised input; either may be missing."""
-    # backward: whether the gradients are written too. hidden: columns of X and Y. middle: name of X with what
-    # attention adds. attend: writes attention from one tensor to another. post: whether the result of each
-    # part is normalised too.
-    _ends(w, hidden)
-    if attend is not None and expand is not None:
-        w.tensor(middle, w.tokens, hidden, "tokens")
-        first = _Added(w, "X", middle, hidden, attend, "1", post)
-        second = _Added(w, middle, "Y", hidden, expand, "2", post)
-        if backward:
-            dy, dx = _gradients(w)
-            second.backward(dy)
-            first.backward(f"d{middle}", dx)
-        return
-    alone = attend or expand
-    assert alone is not None
-    only = _Added(w, "X", "Y", hidden, alone, "1", post)
-    w.front_and_back = w.front_and_back or "row"
+    # middle: name of X with what attention adds.
+    _ends(w, sizes["hidden"])
+    parts = [x for x in (attend, expand) if x is not None]
+    ends = ["X", middle, "Y"] if parts[1:] else ["X", "Y"]
+    for name in ends[1:-1]:
+        w.tensor(name, w.tokens, sizes["hidden"], "tokens")
+    added = [
+        _Added(w, x, out, part, number, bool(sizes["post_norm"]))
+        for number, ((x, out), part) in enumerate(zip(pairwise(ends), parts, strict=True), 1)
+    ]
+    if not parts[1:]:
+        w.front_and_back = w.front_and_back or "row"
     if backward:
-        only.backward(*_gradients(w))
+        _gradients(w)
+        for part in reversed(added):
+            part.backward()
 
 
 class _Added:
     """out = x + part(norm(x)), or x + norm(part(norm(x))): Gemma team (2024), Gemma 2, section 2."""
 
-    def __init__(
-        self, w: Writing, x: str, out: str, hidden: int, part: _Writes, number: str, post: bool
-    ) -> None:
+    def __init__(self, w: Writing, x: str, out: str, part: _Writes, number: int, post: bool) -> None:
         self.w, self.x, self.out = w, x, out
-        self.norm = Norm(w, x, f"N{number}", f"g{number}", hidden)
-        result = w.tensor(f"P{number}", w.tokens, hidden, "tokens") if post else out
+        self.norm = Norm(w, x, f"N{number}", f"g{number}")
+        result = w.tensor(f"P{number}", w.tokens, w.shapes[x].cols, "tokens") if post else out
         self.part = part(w, f"N{number}", result)
-        self.post = Norm(w, result, out, f"p{number}", hidden) if post else None
-        if post:
-            w.fused_map(out, "add", out, x)
-        else:
-            w.map(out, "add", out, x)
+        self.post = Norm(w, result, out, f"p{number}") if post else None
+        (w.fused_map if post else w.map)(out, "add", out, x)
 
-    def backward(self, dout: str, dx: str = "") -> None:
-        """Write the gradients by the weights and by x."""
-        w, grad = self.w, dout
+    def backward(self) -> None:
+        """Write the gradients by the weights and by x, given that by out."""
+        w, dout = self.w, f"d{self.out}"
+        grad = dout
         if self.post is not None:
             grad = w.gradient(self.post.x)
             self.post.backward(dout, grad)
-        self.part.backward(grad, w.gradient(self.norm.out))
-        self.norm.backward(f"d{self.norm.out}", dx or w.gradient(self.x), dout)
+        normed = w.gradient(self.norm.out)
+        self.part.backward(grad)
+        dx = f"d{self.x}" if self.x == "X" else w.gradient(self.x)
+        self.norm.backward(normed, dx, dout)
 
 
-def _head(w: Writing, backward: bool, hidden: int, vocab: int) -> None:
+def _head(w: Writing, backward: bool, sizes: Sizes) -> None:
     """Write the logits Y = norm(X)·Wv of a language model."""
-    w.tensor("X", w.tokens, hidden, "tokens", "input")
-    norm = Norm(w, "X", "N", "g", hidden)
-    w.weight("Wv", hidden, vocab, "first weight")
-    w.multiply(w.tensor("Y", w.tokens, vocab, "inner", "output"), "N", "Wv")
+    w.tensor("X", w.tokens, sizes["hidden"], "tokens", "input")
+    norm = Norm(w, "X", "N", "g")
+    w.weight("Wv", sizes["hidden"], sizes["vocab"], "first weight")
+    w.multiply(w.tensor("Y", w.tokens, sizes["vocab"], "inner", "output"), "N", "Wv")
     if backward:
-        dy, dx = _gradients(w)
-        w.gradients("Wv", "N", dy)
-        norm.backward("dN", dx)
+        w.gradients("Wv", "N", _gradients(w))
+        norm.backward("dN", "dX")
 
 
-def _embedding(w: Writing, backward: bool, hidden: int, vocab: int) -> None:
+def _embedding(w: Writing, backward: bool, sizes: Sizes) -> None:
     """Write the rows Y of an embedding's table E for tokens T, each rank its rows of the table."""
     # Source: Shoeybi et al. (2019), section 3: the table cut by vocabulary.
     w.tensor("T", w.tokens, 1, "statistics", "input")
     w.shapes["T"] = replace(w.shapes["T"], dtype="float32")  # whole numbers up to 2^24
-    w.weight("E", vocab, hidden, "second weight")
-    w.map(w.tensor("Y", w.tokens, hidden, "tokens", "output"), "embed", "E", "T")
+    w.weight("E", sizes["vocab"], sizes["hidden"], "second weight")
+    w.map(w.tensor("Y", w.tokens, sizes["hidden"], "tokens", "output"), "embed", "E", "T")
     if backward:
         w.backward()
         w.map(w.gradient("E", "output"), "embed_grad", w.gradient("Y", "input"), "T")
 
 
-def _summa25(w: Writing, backward: bool, hidden: int, ffn: int, heads: int, sequences: int) -> None:
+def _summa25(w: Writing, backward: bool, sizes: Sizes) -> None:
     """Write R = norm(X + attention(X)), Y = norm(R + mlp(R)): an encoder's layer of SUMMA2.5, section 3.2."""
-    _ends(w, hidden)
-    w.tensor("A", w.tokens, hidden, "tokens")
-    w.tensor("R", w.tokens, hidden, "tokens")
-    w.tensor("M", w.tokens, hidden, "tokens")
-    attention = StoredAttention(w, "X", "A", hidden, heads, heads, sequences, causal=False)
+    _ends(w, sizes["hidden"])
+    for name in ("A", "R", "M"):
+        w.tensor(name, w.tokens, sizes["hidden"], "tokens")
+    attention = StoredAttention(w, "X", "A", {**sizes, "kv_heads": sizes["heads"]}, causal=False)
     w.map("A", "add", "A", "X")
-    first = LayerNorm(w, "A", "R", hidden)
-    mlp = Mlp(w, "R", "M", hidden, ffn)
+    first = LayerNorm(w, "A", "R")
+    mlp = Mlp(w, "R", "M", sizes["ffn"])
     w.map("M", "add", "M", "R")
-    second = LayerNorm(w, "M", "Y", hidden)
+    second = LayerNorm(w, "M", "Y")
     if not backward:
         return
-    dy, dx = _gradients(w)
-    second.backward(dy, w.gradient("M"))
-    mlp.backward("dM", w.gradient("R"))
+    second.backward(_gradients(w), w.gradient("M"))
+    w.gradient("R")
+    mlp.backward("dM")
     w.map("dR", "add", "dR", "dM")
     first.backward("dR", "dR")
-    attention.backward("dR", dx)
-    w.map(dx, "add", dx, "dR")
+    attention.backward("dR")
+    w.map("dX", "add", "dX", "dR")
 
 
-def _mixture(
-    w: Writing, backward: bool, hidden: int, ffn: int, experts: int, top_k: int, shared: int, latent: int,
-    **sizes: int,
-) -> Outline:  # fmt: skip
+def _mixture(w: Writing, backward: bool, sizes: Sizes, layer: bool = False) -> Outline:
     """Write a mixture of experts, alone or in a layer; return it with its own layouts."""
     # A layer is A = X + attention(norm(X)), Y = A + experts(norm(A)): Jiang et al. (2024), section 2.
-    routed = Routing(w.tokens, experts, top_k, *w.routing)
-    expand = partial(Mixture, hidden=hidden, ffn=ffn, routed=routed, shared=shared, latent=latent)
-    if not sizes:
-        _alone(w, backward, hidden, expand)
-        return mixture_outline(w, "moe", routed)
-    _residual(w, backward, hidden, "A", _attends(Attention, hidden, sizes), expand, bool(sizes["post_norm"]))
-    return mixture_outline(w, "moe-layer", routed)
+    expand = partial(Mixture, sizes=sizes)
+    if layer:
+        _residual(w, backward, sizes, "A", _attends(Attention, sizes), expand)
+    else:
+        _alone(w, backward, sizes, expand)
+    routed = Routing(w.tokens, sizes["experts"], sizes["top_k"], *w.routing)
+    return mixture_outline(w, "moe-layer" if layer else "moe", routed)
 
 
 def _ends(w: Writing, hidden: int) -> None:
@@ -220,23 +186,26 @@ def _ends(w: Writing, hidden: int) -> None:
     w.tensor("Y", w.tokens, hidden, "tokens", "output")
 
 
-def _gradients(w: Writing) -> tuple[str, str]:
-    """Begin the backward part: dY is given, dX goes out."""
+def _gradients(w: Writing) -> str:
+    """Begin the backward part: dY is given, dX goes out; return dY."""
     w.backward()
-    return w.gradient("Y", "input"), w.gradient("X", "output")
+    given = w.gradient("Y", "input")
+    w.gradient("X", "output")
+    return given
 
 
 JORDAN = (3.4445, -4.7750, 2.0315)
 """Coefficients a, b and c of each of Muon's five steps. Source: Jordan (2024), Muon."""
 
 
-def _newton_schulz(w: Writing, backward: bool, hidden: int) -> None:
+def _newton_schulz(w: Writing, backward: bool, sizes: Sizes) -> None:
     """Write five steps X ← aX + (bA + cA²)X with A = X·Xᵀ; of more rows than columns X(bA + cA²), A = Xᵀ·X.
 
     X is first divided by the most that its norm can be with elements up to 1: a norm above 1 would diverge.
     An optimizer has no backward part, so none is added.
     """
-    (a, b, c), tall, side = JORDAN, w.tokens > hidden, min(w.tokens, hidden)
+    (a, b, c), hidden = JORDAN, sizes["hidden"]
+    tall, side = w.tokens > hidden, min(w.tokens, hidden)
     for name, role in (("X", "input"), ("P", "work"), ("Q", "work"), ("Y", "output")):
         w.tensor(name, w.tokens, hidden, "inner", role)
     for name in ("A", "B", "S"):
@@ -272,7 +241,7 @@ PRESETS: Mapping[str, Preset] = {
     "head": Preset(_head, ("hidden", "vocab")),
     "newton-schulz": Preset(_newton_schulz, ("hidden",)),
     "moe": Preset(_mixture, _EXPERTS),
-    "moe-layer": Preset(_mixture, (*_EXPERTS, *_ATTENTION)),
+    "moe-layer": Preset(partial(_mixture, layer=True), (*_EXPERTS, *_ATTENTION)),
     "attention": Preset(_attention, ("hidden", *_ATTENTION)),
     "transformer-layer": Preset(_layer, ("hidden", "ffn", *_ATTENTION)),
     "attention-stored": Preset(partial(_attention, kind=StoredAttention), ("hidden", *_STORED)),
@@ -350,13 +319,35 @@ def chain(
     """
     if name not in PRESETS:
         raise ProblemError(f"there is no chain {name!r}; {did_you_mean(name, PRESETS)}")
-    preset = PRESETS[name]
+    preset, drawn, dtype = PRESETS[name], (routing, routing_seed, capacity), canonical(dtype)
+    context = _decoded(name, ("tokens", *preset.sizes), sizes, backward) if decode else 0
+    sizes, gated = _completed(name, sizes, model, layer)
+    _check_heads(sizes)
+    if "heads" in preset.sizes:
+        _check_sequences(sizes, decode)
+    if dropout and ("ffn" not in preset.sizes or "experts" in preset.sizes):
+        raise ProblemError(f"chain {name} has no MLP, whose activations dropout drops; leave it out")
+    if drawn != ("uniform", 0, 0) and "experts" not in preset.sizes:
+        raise ProblemError(f"chain {name} has no experts, so no routing; take chain moe, or leave it out")
+    cached = _cached(cache, dtype, backward, name) if cache else ""
+    writing = Writing(sizes["tokens"], dtype, dropout, context, gated, drawn, decode, cached, backward)
+    written = preset.write(writing, backward, _OPTIONAL | sizes)
+    written = written or writing.outline(name, preset.layouts)
+    by_part = dict.fromkeys((ATTENTION, MLP), weights) if isinstance(weights, str) else weights
+    types = {part: canonical(stored) for part, stored in by_part.items()}
+    types = {part: stored for part, stored in types.items() if stored not in ("", dtype)}
+    return _with_weights(written, types) if types else written
+
+
+def _completed(
+    name: str, sizes: dict[str, int], model: str | Model | None, layer: int | None
+) -> tuple[dict[str, int], bool]:
+    """Return all sizes of a chain, given and of a model, and whether its MLPs have a gate."""
+    preset, gated = PRESETS[name], True
     needed = ("tokens", *preset.sizes)
-    context = _decoded(name, needed, sizes, backward) if decode else 0
     for key in sizes:
         if key not in needed:
             raise ProblemError(f"chain {name} has no size {key!r}; {did_you_mean(key, needed)}")
-    gated = True
     if model is not None:
         of_model, gated = model_sizes(name, model, layer)
         sizes = of_model | sizes
@@ -375,16 +366,23 @@ def chain(
     for key, size in sizes.items():
         least = 0 if key in missing_parts else _OPTIONAL.get(key, 1)
         whole_number(size, f"{key} of chain {name}", least, LARGEST)
+    return sizes, gated
+
+
+def _check_heads(sizes: Sizes) -> None:
+    """Refuse heads and latent vectors that do not fit each other, or the columns."""
     latents = [sizes.get(x, 0) for x in _LATENT]
-    if any(latents) and not all(latents[1:]):
-        raise ProblemError("attention by latent vectors needs kv_rank and rope_dim; give both or none")
-    if any(latents) and sizes["window"]:
-        raise ProblemError("attention by latent vectors has no window; leave it out")
-    if any(latents) and sizes["kv_heads"] != sizes["heads"]:
-        raise ProblemError("latent vectors make keys and values for each head; leave out kv_heads")
-    if sizes.get("heads") and not any(latents):
-        heads, kv_heads = sizes["heads"], sizes.get("kv_heads", sizes["heads"])
-        wide = sizes["head_dim"] * heads if sizes.get("head_dim") else sizes["hidden"]
+    heads = sizes.get("heads", 0)
+    kv_heads = sizes.get("kv_heads", heads)
+    if any(latents):
+        if not all(latents[1:]):
+            raise ProblemError("attention by latent vectors needs kv_rank and rope_dim; give both or none")
+        if sizes["window"]:
+            raise ProblemError("attention by latent vectors has no window; leave it out")
+        if kv_heads != heads:
+            raise ProblemError("latent vectors make keys and values for each head; leave out kv_heads")
+    elif heads:
+        wide = sizes.get("head_dim", 0) * heads or sizes["hidden"]
         if wide % (2 * heads):
             raise ProblemError(
                 f"{wide} columns cannot be cut into {heads} heads of an even width, as rotary positions "
@@ -394,34 +392,22 @@ def chain(
             raise ProblemError(
                 f"{heads} heads cannot share {kv_heads} keys evenly; kv_heads must divide heads"
             )
-    if "heads" in needed:
-        tokens, sequences, chunk = sizes["tokens"], sizes["sequences"], sizes.get("chunk", 0)
-        length = tokens // sequences
-        if chunk and length > chunk and length % chunk and not decode:
-            raise ProblemError(
-                f"sequences of {length} tokens are no multiple of the chunk of {chunk} that attention sees; "
-                f"choose {length // chunk * chunk} or {-(-length // chunk) * chunk}"
-            )
-        if tokens % sequences:
-            raise ProblemError(
-                f"{tokens} tokens cannot be {sequences} sequences of one length; tokens must be a multiple "
-                f"of sequences, such as {-(-tokens // sequences) * sequences}"
-            )
-    if dropout and ("ffn" not in needed or "experts" in needed):
-        raise ProblemError(f"chain {name} has no MLP, whose activations dropout drops; leave it out")
-    if (routing, routing_seed, capacity) != ("uniform", 0, 0) and "experts" not in needed:
-        raise ProblemError(f"chain {name} has no experts, so no routing; take chain moe, or leave it out")
-    writing = Writing(
-        sizes["tokens"], canonical(dtype), dropout, context, gated, (routing, routing_seed, capacity), decode,
-        _cached(cache, canonical(dtype), backward, name) if cache else "",
-    )  # fmt: skip
-    writing.trains = backward
-    written = preset.write(writing, backward, **{x: sizes[x] for x in preset.sizes})
-    written = written or writing.outline(name, preset.layouts)
-    by_part = dict.fromkeys((ATTENTION, MLP), weights) if isinstance(weights, str) else weights
-    types = {part: canonical(stored) for part, stored in by_part.items()}
-    types = {part: stored for part, stored in types.items() if stored not in ("", canonical(dtype))}
-    return _with_weights(written, types) if types else written
+
+
+def _check_sequences(sizes: Sizes, decode: bool) -> None:
+    """Refuse tokens that are no sequences of one length, or these no chunks."""
+    tokens, sequences, chunk = sizes["tokens"], sizes["sequences"], sizes.get("chunk", 0)
+    length = tokens // sequences
+    if chunk and length > chunk and length % chunk and not decode:
+        raise ProblemError(
+            f"sequences of {length} tokens are no multiple of the chunk of {chunk} that attention sees; "
+            f"choose {length // chunk * chunk} or {-(-length // chunk) * chunk}"
+        )
+    if tokens % sequences:
+        raise ProblemError(
+            f"{tokens} tokens cannot be {sequences} sequences of one length; tokens must be a multiple "
+            f"of sequences, such as {-(-tokens // sequences) * sequences}"
+        )
 
 
 def _cached(cache: str, dtype: str, backward: bool, name: str) -> str:

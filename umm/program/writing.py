@@ -1,7 +1,7 @@
 """Tensors and statements of a preset as they are written, with their layouts by place."""
 
 from collections.abc import Collection, Mapping
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from umm.program.outline import Outline, Shape
@@ -21,6 +21,8 @@ PLACES = {
     "scale": ("row@p", "row@p", "row@p"),
     "cache": ("row@p", "row", "row"),  # of latent vectors, which all heads read
 }
+SHORT = ("scale", "tokens")
+"""Places of a weight and its product that every rank has whole, where they are few columns."""
 SCHEMES = ("megatron", "sequence", "data")
 # SUMMA2.5 (Tesseract), section 3.1: activations on dq×q ranks, weights on q×q in each of d layers; section
 # 3.2.2: sums of rows are all-reduced on each row of ranks.
@@ -34,35 +36,28 @@ LAYERED = {
 }
 
 
+@dataclass
 class Writing:
-    """Tensors and statements of a preset, in the order they are said.
+    """Tensors and statements of a preset, in the order they are said."""
 
-    Args:
-        tokens: Rows of all activations.
-        dtype: Type of all tensors.
-        dropout: Share of the activations between the multiplies of an MLP that are dropped.
-        context: Earlier tokens of each sequence, whose keys and values are kept; 0 if there are none.
-        gated: Whether a layer's MLP has a gate.
-        routing: The rule, the seed and the capacity by which tokens go to experts.
-        decode: Whether weights of one operand lie side by side, as serving engines keep them.
-        cached: Type of the cache; that of all tensors if empty, and then prompts write none.
-    """
-
-    def __init__(
-        self, tokens: int, dtype: str, dropout: float = 0.0, context: int = 0, gated: bool = True,
-        routing: tuple[str, int, float] = ("uniform", 0, 0.0), decode: bool = False, cached: str = "",
-    ) -> None:  # fmt: skip
-        self.tokens, self.dtype, self.dropout = tokens, dtype, dropout
-        self.decode, self.cached = decode, cached
-        self.context, self.gated, self.routing = context, gated, routing
-        self.shapes: dict[str, Shape] = {}
-        self.places: dict[str, str] = {}
-        self.statements: list[Statement] = []
-        self.weights: list[str] = []
-        self._forward: tuple[str, ...] = ()
-        self._first_backward: int | None = None
-        self.trains = False  # whether gradients follow
-        self.front_and_back = ""  # the layout of tokens that balances a causal mask, where there is one
+    tokens: int  # rows of all activations
+    dtype: str  # type of all tensors
+    dropout: float = 0.0  # share of the activations between the multiplies of an MLP that are dropped
+    context: int = 0  # earlier tokens of each sequence, whose keys and values are kept; 0 if there are none
+    gated: bool = True  # whether a layer's MLP has a gate
+    # The rule, the seed and the capacity by which tokens go to experts.
+    routing: tuple[str, int, float] = ("uniform", 0, 0.0)
+    decode: bool = False  # whether weights of one operand lie side by side, as serving engines keep them
+    cached: str = ""  # type of the cache; that of all tensors if empty, and then prompts write none
+    trains: bool = False  # whether gradients follow
+    shapes: dict[str, Shape] = field(default_factory=dict, init=False)
+    places: dict[str, str] = field(default_factory=dict, init=False)
+    statements: list[Statement] = field(default_factory=list, init=False)
+    weights: list[str] = field(default_factory=list, init=False)
+    # The layout of tokens that balances a causal mask, where there is one.
+    front_and_back: str = field(default="", init=False)
+    _forward: tuple[str, ...] = field(default=(), init=False)
+    _first_backward: int | None = field(default=None, init=False)
 
     def tensor(self, name: str, rows: int, cols: int, place: str, role: str = "work", head: int = 0) -> str:
         """Add a tensor, perhaps with columns by heads of keys or values; return its name."""
@@ -89,6 +84,10 @@ class Writing:
         dtype = self.cached or self.dtype
         self.shapes[name] = replace(self.shapes[name], context=context, dtype=dtype)
 
+    def balance(self, sequences: int) -> None:
+        """Lay out tokens front and back of their sequences, so that a causal mask gives ranks equal work."""
+        self.front_and_back = "zigzag" if sequences == 1 else f"zigzag:{sequences}"
+
     def keep(self, *names: str) -> None:
         """Write tensors of a prompt to the cache, all by one kernel; none if no type of it is asked for."""
         for name in names if self.cached and not self.decode else ():
@@ -100,11 +99,7 @@ class Writing:
 
     def apart(self, x: str, y: str) -> "Writing":
         """Return writing of the same tokens that knows two tensors of this, for :meth:`join`."""
-        w = Writing(
-            self.tokens, self.dtype, self.dropout, self.context, self.gated, self.routing, self.decode,
-            self.cached,
-        )  # fmt: skip
-        w.trains = self.trains
+        w = replace(self)
         for name in (x, y):
             w.shapes[name], w.places[name] = self.shapes[name], self.places[name]
         return w
@@ -129,6 +124,10 @@ class Writing:
         """Add an activation between two multiplies of a part."""
         return self.tensor(name, self.tokens, cols, "inner", head=head)
 
+    def like(self, name: str, other: str) -> str:
+        """Add an activation with the columns of another; return its name."""
+        return self.inner(name, self.shapes[other].cols, self.shapes[other].head)
+
     def multiply(self, out: str, a: str, b: str, *trans: str, **more: Any) -> None:
         """Add a multiply; of a decoded token, beside those right before it of the same a."""
         for before in products(self.statements[-1:]) if self.decode else ():
@@ -137,10 +136,45 @@ class Writing:
                 more |= {"beside": before.beside or before.out, "besides": cols}
         self.statements.append(Multiply(out, a, b, trans, **more))
 
-    def gradients(self, weight: str, x: str, dy: str, dx: str = "", beta: float = 0.0) -> None:
-        """Add the gradients of x·weight by both factors: that by x into dx, added to if beta is 1."""
+    def project(
+        self, name: str, x: str, cols: int, weight: str, head: int = 0,
+        places: tuple[str, str] = ("first weight", "inner"),
+    ) -> None:  # fmt: skip
+        """Add a tensor of so many columns as x times a weight of its own; see :data:`SHORT` on places."""
+        self.weight(weight, self.shapes[x].cols, cols, places[0], head)
+        self.multiply(self.tensor(name, self.tokens, cols, places[1], head=head), x, weight)
+
+    def wrote(self, name: str) -> bool:
+        """Return whether a statement so far writes a tensor."""
+        return any(name in x.outs for x in self.statements)
+
+    def weight_gradient(self, weight: str, x: str, dy: str) -> None:
+        """Add the gradient of x·weight by the weight."""
         self.multiply(self.gradient(weight, "output"), x, dy, "a")
-        self.multiply(dx or self.gradient(x), dy, weight, "b", beta=beta)
+
+    def input_gradient(self, weight: str, x: str, dy: str) -> None:
+        """Add the gradient of x·weight by x, to those by x that have been written."""
+        dx = f"d{x}" if f"d{x}" in self.shapes else self.gradient(x)
+        self.multiply(dx, dy, weight, "b", beta=float(self.wrote(dx)))
+
+    def gradients(self, weight: str, x: str, dy: str) -> None:
+        """Add the gradients of x·weight by both factors."""
+        self.weight_gradient(weight, x, dy)
+        self.input_gradient(weight, x, dy)
+
+    def activation_gradients(self, dy: str, x: str, gated: str = "") -> None:
+        """Add the gradients of gelu(x), or of silu(x) * gated."""
+        if gated:
+            self.fused_map(self.gradient(gated), "silu_mul", x, dy)
+            self.fused_map(self.gradient(x), "silu_mul_grad", x, gated, dy)
+        else:
+            self.fused_map(self.gradient(x), "gelu_grad", x, dy)
+
+    def scale_gradient(self, scale: str, x: str, dy: str) -> None:
+        """Add the gradient by the scales of the columns of x."""
+        product = self.like(f"{dy}.{scale}", x)
+        self.map(product, "mul", dy, x)
+        self.fused_map(self.gradient(scale, "output"), "col_sum", product)
 
     def map(self, out: str, fn: str, *reads: str, **parameters: Any) -> None:
         """Add a map, a pass over memory; of a decoded token, beside one before it that does the same."""
