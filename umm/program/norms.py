@@ -11,7 +11,8 @@ class Norm:
     def __init__(self, w: Writing, x: str, out: str, scale: str) -> None:
         self.w, self.x, self.scale, self.out = w, x, scale, out
         w.weight(scale, 1, w.shapes[x].cols, "scale")
-        w.tensor(out, w.tokens, w.shapes[x].cols, "tokens")
+        if out not in w.shapes:
+            w.tensor(out, w.tokens, w.shapes[x].cols, "tokens")
         w.fused_map(out, "rms_norm", x, scale)
 
     def backward(self, dy: str, dx: str, *more: str) -> None:
