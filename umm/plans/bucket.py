@@ -52,12 +52,6 @@ def bucket(
     A bucket is done where its last member was, and grows while its bytes take less than its start, or while
     one kernel waits for all of it. Larger ones would wait for each other in vain.
 
-    Args:
-        statements: In the order in which they are written.
-        ways: By the number of a statement.
-        tensors: Of the chain, laid out.
-        asked: How multiplies are asked to be done; just a machine's library joins.
-
     Source: Zhao et al. (2023), PyTorch FSDP, section 3.2.1; Li et al. (2020), PyTorch DDP, section 3.2.3.
     """
     steps = list(steps)

@@ -27,11 +27,6 @@ def fingerprint(
     A tensor that collectives move whole, and that is only read or written only once, may be cut along rows,
     columns or both: the same ranks exchange as many bytes in the same order, and nothing waits for a part of
     it. So of such a tensor the sizes of its tiles count, and of all others the layout.
-
-    Args:
-        ways: How each multiply by collectives is done, by the number of its statement.
-        stays: The stationary matrix of each multiply by the name of what it writes.
-        movement: Of all multiplies, or by the name of what they write.
     """
     # Digest what decides the schedule, not the layouts' texts: a search simulates one layout of each class.
     order = in_turns(chain.statements, {number: how.sums.adds for number, how in ways.items()})

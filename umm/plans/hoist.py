@@ -47,11 +47,6 @@ def ahead(statements: Sequence[Statement], order: Sequence[int], ways: Ways) -> 
     summed together stay together. Before a multiply that gathers what maps have just written, a copy comes
     directly, so that it can follow that gather.
 
-    Args:
-        statements: Of the chain.
-        order: Their numbers, in an order that is right.
-        ways: By the number of a statement.
-
     Source: Zhao et al. (2023), PyTorch FSDP, section 3.3.2.
     """
     result = list[int]()

@@ -78,11 +78,7 @@ def join_one_sided(
     """Yield the steps with one-sided multiplies that add to one product joined, at home or by one last sum.
 
     Args:
-        steps: Of each multiply for itself.
-        statements: In the order in which they are written.
         follows: Whether each comes right after the one before in the chain, too.
-        tensors: Of the chain, laid out.
-        asked: How multiplies are asked to be done.
     """
     # Only multiplies by collectives have a Start, so what remains is one-sided or no multiply.
     alone = {x.number for x in steps if isinstance(x, Do)} - {x.number for x in steps if isinstance(x, Start)}

@@ -160,11 +160,7 @@ class Writer:
         self._copies[step.number, step.matrix] = self._rooms[step.slot]
 
     def start(self, number: int, again: bool) -> None:
-        """Scale C by β, or zero it where a rank adds nothing, before products are added.
-
-        Args:
-            again: Whether an earlier statement has written to what it writes.
-        """
+        """Scale C by β, or zero it where a rank adds nothing, before products are added."""
         statement, how = self._multiply(number), self.ways[number]
         # Fresh tensors are zero, so the first write needs no start.
         if not how.sums.groups or not (again or statement.beta):

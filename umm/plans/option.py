@@ -55,7 +55,6 @@ class Option:
         ScheduleError if it is neither a number nor on or none, where it has to be.
 
         Args:
-            text: As it is typed.
             flag: What the option is called in a message; its name if empty.
 
         >>> Option("reuse", True, "Whether …").read("none"), Option("panel", 64, "Columns of …").read("128")
@@ -99,11 +98,7 @@ class Option:
 
 
 def check_names(options: Sequence[Option], given: Iterable[str], subject: str) -> None:
-    """Refuse an unknown option; ScheduleError names the nearest, or all.
-
-    Args:
-        subject: What has the options, for the message.
-    """
+    """Refuse an unknown option; ScheduleError names the nearest, or all."""
     names = [option.name for option in options]
     for name in given:
         if name not in names:

@@ -28,13 +28,7 @@ class Planned:
 
 
 def planned(chain: Chain, machine: Machine, ways: Ways, asked: Asked) -> Planned:
-    """Plan a chain: its statements in the order in which they are written, and their steps.
-
-    Args:
-        machine: A machine of enough ranks.
-        ways: By the number of a statement in the chain; see :func:`ways_of`.
-        asked: How multiplies are asked to be done.
-    """
+    """Plan a chain: its statements in the order in which they are written, and their steps."""
     # Statements are reordered before steps exist; each later pass only moves or merges steps.
     order = in_turns(chain.statements, {number: how.sums.adds for number, how in ways.items()})
     if asked.movement in COLLECTIVES:

@@ -87,8 +87,6 @@ class Steady:
         """Return it with a model's ends before and after its layers, which overlap none of them.
 
         Args:
-            ends: Which; see :func:`ends_in`.
-            ranks: Ranks that share the work.
             how: As :func:`lower` takes it for the layers; what is said of each multiply is of these.
         """
         result = self
@@ -132,7 +130,6 @@ class Steady:
         """Return how many such layers fit into so many bytes of a rank.
 
         Args:
-            room: The bytes.
             chunked: Whether the loss is computed in chunks of tokens: of the few logits then, none counts.
 
         Source: Hsu et al. (2024), Liger Kernel, fused linear cross entropy.
@@ -178,9 +175,6 @@ def steady(
     is not a layer, or cannot be laid out.
 
     Args:
-        layer: One layer, such as a preset.
-        layouts: The layout of each of its tensors.
-        ranks: Ranks that share the work.
         recompute: What the backward part computes again: none, attention, all.
         state: Bytes of optimizer state for each element of a weight.
         room: Bytes of a rank: of layers that hold more, at most four are simulated.
@@ -311,7 +305,6 @@ def middle(
     it does not keep, where a first layer that is the last finds both there.
 
     Args:
-        traces: By the number of layers.
         inner: Gives the trace of one of the middle alone; None if there are no more than simulated.
     """
     depth, more = max(traces.items())
@@ -361,15 +354,7 @@ def of_several(
     inner: bool = False,
     **how: Any,
 ) -> Schedule:
-    """Return the schedule of some layers one after another.
-
-    Args:
-        layouts: The layout of each of its tensors.
-        ranks: Ranks that share the work.
-        recompute: What the backward part computes again.
-        inner: As :func:`umm.program.layers.repeated` takes it.
-        how: As :func:`lower` takes it for one layer.
-    """
+    """Return the schedule of some layers one after another."""
     outline = _repeated(layer, layers, recompute, inner)
     # Choices by product name are repeated under the names that each layer's copy of the product has.
     each = {
@@ -396,10 +381,7 @@ def ends_in(scheme: str, layer: Outline, vocab: int, ranks: int) -> list[End]:
     """Return the embedding and the head of a model in a scheme, or in one of their own where they lack it.
 
     Args:
-        scheme: Its name, as ``--layouts`` takes it.
-        layer: What is between them.
         vocab: Different tokens; 0 if that is not known, and there are none.
-        ranks: Ranks that share the work.
     """
     result = []
     # Experts cut by tensors have decoded tokens on every rank.
@@ -420,9 +402,6 @@ def together(kinds: Mapping[str, Steady]) -> Steady:
     Seconds, bytes and flop add up by count. Layers of one kind overlap their neighbours as if all of a kind
     came in a row; where two kinds meet nothing overlaps. Of memory, what each layer keeps adds up, and what
     one layer after another uses is the most of any kind. The trace is of the kind that takes longest.
-
-    Args:
-        kinds: All layers of each kind, by its name.
     """
     main = max(kinds.values(), key=lambda x: x.makespan_s)
     if len(kinds) == 1:
@@ -463,7 +442,6 @@ def weights_stored(layers: Steady, share: float) -> Steady:
     """Return layers whose weights are stored in fewer bytes than their multiplies are priced with.
 
     Args:
-        layers: With weights of the priced type.
         share: Bytes of the weights as stored, over those that were counted.
     """
     weights = layers.held.get("weights", 0)

@@ -24,9 +24,6 @@ def plan_of(schedule: Schedule, node_of: Ints) -> Plan:
 
     Actions on the same tensors, of one kind and one level, are one entry. Copies and adds within a rank, and
     actions without operands, are left out.
-
-    Args:
-        node_of: Node of each rank; moves inside nodes and between them are apart.
     """
     kind, moves = schedule.kind, np.isin(schedule.kind, TRANSFERS)
     details, buffers = schedule.details, schedule.buffers

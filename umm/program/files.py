@@ -21,9 +21,6 @@ def parse_chain(text: str, path: str | Path) -> Outline:
     """Return the chain that a TOML text holds; strict: an unknown key is refused.
 
     InputError in one line, if it is not a chain.
-
-    Args:
-        path: What it is called in a message.
     """
     content = parse_toml(text, path)
     try:

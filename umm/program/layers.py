@@ -32,8 +32,6 @@ def repeated(outline: Outline, layers: int, recompute: str = "none", inner: bool
     cannot be computed again.
 
     Args:
-        outline: The layer: a preset with an X and a Y, perhaps with its gradients.
-        recompute: One of :data:`RECOMPUTE`.
         inner: Whether others follow, so that the last layer too gathers and computes again for its backward
             part.
 
@@ -116,8 +114,6 @@ def copies(outline: Outline, layers: int, recompute: str = "none", written: bool
     Of a forward part alone two outputs are enough, which no layer has to keep.
 
     Args:
-        layers: Number of layers in all.
-        recompute: As :func:`repeated` takes it.
         written: Whether to count those of :func:`repeated`, where each layer has an output of its own.
 
     >>> from umm.program.presets import chain

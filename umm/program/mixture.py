@@ -218,7 +218,6 @@ def with_copies(outline: Outline, spare: int, groups: int, at_once: bool = False
     Groups of slots have about as many rows. ProblemError if it has no experts, or copies already.
 
     Args:
-        groups: How many groups of slots there are, such as ranks.
         at_once: Whether gradients are summed over copies and data groups at once.
 
     >>> from umm.program.presets import chain
@@ -249,9 +248,6 @@ def in_data_groups(outline: Outline, groups: int, ranks: int) -> Outline:
     A data group has the tokens of as many ranks that follow each other, front and back of sequences where a
     layer has them so. Weights are one tensor, of which each group has a replica or a gathered copy; their
     gradients are sums over groups. ProblemError if it has no experts.
-
-    Args:
-        outline: The mixture, without data groups.
 
     >>> from umm.program.presets import chain
     >>> sizes = {"hidden": 2, "ffn": 2, "tokens": 4, "experts": 2, "top_k": 1}

@@ -216,7 +216,6 @@ class Outline:
                 scheme sized for these ranks: ``tp8-dp4``, ``sp8-dp4``, ``fsdp32``, ``hsdp8x4``,
                 ``fsdp4-tp8``, ``2d8x4``; of experts ``ep4-tp2``. Only tensors are placed: the copies by
                 which FSDP gathers weights are of ``umm.schedule(…, layouts="fsdp32")``.
-            ranks: Ranks that share the work.
         """
         return self._laid_out(layouts, ranks, self.given)
 
@@ -282,7 +281,6 @@ class Outline:
         Args:
             layouts: As :meth:`laid_out` takes them; or a text of a name, then others for some tensors, or of
                 these alone: ``sequence,W1=2d@2``.
-            ranks: Ranks that share the work, for which a scheme has to be.
         """
         if layouts is None:
             return self.default_layouts

@@ -437,9 +437,6 @@ def _with_weights(outline: Outline, types: Mapping[str, str]) -> Outline:
     weight of fp8 multiplies is cast before, by the pass that wrote it where that is a map; products have the
     type of the chain. Both have a scale for each 128 elements. Weights of batched multiplies stay. Tokens
     travel to experts of fp8 in 8 bits too, as DeepEP sends them; sums come back in the type of the chain.
-
-    Args:
-        types: Types by part of a layer.
     """
     refused = "weights of {} are not possible; choose fp8, e5m2, int8, int4, fp4 or the chain's own type"
     types = {x: y if y in EXPANDED else _in_8_bits(y, refused) for x, y in types.items()}
@@ -489,10 +486,6 @@ def ends(layer: Outline, vocab: int) -> dict[str, Outline]:
 
     Without gradients the head multiplies the last token of each sequence, whose logits give the next one.
 
-    Args:
-        layer: A chain from X to Y of one shape.
-        vocab: Different tokens.
-
     >>> [*map(str, ends(chain("mlp", hidden=8, ffn=16, tokens=4), 32).values())]
     ['embedding: Y = embed(E, T)', 'head: N = rms_norm(X, g); Y = N·Wv']
     """
@@ -524,7 +517,6 @@ def model_sizes(name: str, model: str | Model, layer: int | None = None) -> tupl
     InputError in one line, if there is no such model, or no such layer in it.
 
     Args:
-        model: The model, its name, or the path of its ``config.json``.
         layer: Number of the layer; the first that the chain computes if None.
     """
     needed = PRESETS[name].sizes

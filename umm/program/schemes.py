@@ -146,11 +146,7 @@ def scheme_layouts(
     ProblemError if it is not for so many ranks, or the chain lacks these layouts.
 
     Args:
-        name: Of the scheme, such as ``tp8-dp4``.
         layouts: The chain's own, which distinguish activations from weights: megatron, sequence and data.
-        shapes: Rows and columns of each tensor.
-        ranks: Ranks that share the work.
-        chain: The chain, for messages.
     """
     scheme = _made_out(plain(name))
     if scheme is None:
@@ -241,9 +237,7 @@ def mesh_choices(
     """Return for each tensor of a chain the layouts over nodes and inside them that schemes give it.
 
     Args:
-        size: Devices of each.
         layouts: The chain's own; without those that depend on a tensor's kind every tensor gets all.
-        shapes: Rows and columns of each tensor.
     """
     mesh = nodes, size
     try:

@@ -33,9 +33,6 @@ def fully_sharded(outline: Outline) -> Outline:
     reads too is gathered again, but the one it begins with; an embedding's table, as its map gathers it.
     ProblemError if it has none.
 
-    Args:
-        outline: A preset, or another chain with weights and layouts ``data``.
-
     >>> from umm.program.presets import chain
     >>> print(fully_sharded(chain("mlp", hidden=8, ffn=16, tokens=4)))
     mlp: W1.whole = copy of W1; H = X·W1.whole; G = gelu(H); W2.whole = copy of W2; Y = G·W2.whole
@@ -117,9 +114,6 @@ def over_mesh(name: str, outline: Outline, ranks: int) -> Outline:
     ``fsdp4-tp8`` gathers the columns before rows are looked up; in ``hsdp8x4`` the map gathers. Other chains
     and schemes stay as they are.
 
-    Args:
-        ranks: For which the scheme has to be.
-
     Source: Zhao et al. (2023), PyTorch FSDP, section 3.2.2.
     """
     family, sizes = family_of(plain(name))
@@ -140,9 +134,6 @@ def by_heads(outline: Outline) -> Outline:
 
     Queries, keys and values are exchanged from tokens to heads before attention, and its result back after.
     ProblemError if it has none.
-
-    Args:
-        outline: A preset with fused attention, or another chain with it and layouts ``data``.
 
     Source: Jacobs et al. (2023), DeepSpeed Ulysses.
     """
@@ -195,10 +186,6 @@ def front_and_back(name: str, outline: Outline, ranks: int) -> Outline | None:
     the chain has no causal fused attention, or the scheme's ranks share no sequence, or have it front and
     back as it is.
 
-    Args:
-        outline: A preset, or another chain with layouts ``context``.
-        ranks: For which the scheme has to be.
-
     Source: Zhu (2024), zigzag ring attention, on the balance.
     """
     base = name.removesuffix(ZIGZAG)
@@ -233,10 +220,6 @@ def sharded_by_heads(name: str, outline: Outline, ranks: int) -> Outline | None:
     causal sequences that groups share go round rings of 4 ranks, front and back, and weights are on every
     rank. None if the name is not such a scheme. ProblemError if it is for another number of ranks, the chain
     has experts, or no sequences are shared.
-
-    Args:
-        outline: A preset, or another chain with layouts ``data``.
-        ranks: For which the scheme has to be.
 
     Source: Jacobs et al. (2023), DeepSpeed Ulysses, on memory: ZeRO-3 over data and sequence parallel ranks;
     Fang and Zhao (2024), USP: a unified sequence parallelism approach, on rings of groups.
@@ -283,10 +266,6 @@ def with_way(outline: Outline, way: str) -> Outline:
     """Return a chain whose attention brings keys to queries in a way, tokens front and back of the sequences.
 
     ProblemError if it has none.
-
-    Args:
-        outline: A preset with causal fused attention.
-        way: ``ring`` or ``gather``.
     """
     if CONTEXT not in outline.layouts:
         raise ProblemError(
@@ -321,9 +300,6 @@ def of_experts(name: str, outline: Outline, ranks: int) -> Outline | None:
     experts in 2 parts, one behind another, ``ep8/each`` each choice of a token by itself, and ``ep8:fp8``
     tokens in 8 bits. Layouts of that name are those of ``ep8-tp1`` or ``ep4-tp2``. None if the name is not
     such a scheme. ProblemError if the program has no experts, or the scheme is for another number of ranks.
-
-    Args:
-        ranks: For which the scheme has to be.
     """
     match = _EXPERTS.fullmatch(name)
     if match is None or not any(match.groups()[2:]):
@@ -373,9 +349,6 @@ def sharded_choices(chain: Chain) -> dict[str, Any]:
     the machine's library gathers weights and sums gradients, one collective after another. What lies by
     tokens stays, whatever would take less. Under tensor parallelism, too, that of both activations whose
     columns are cut over the ranks that cut the weight: the other is gathered, or summed, among these.
-
-    Args:
-        chain: A chain whose weights are sharded.
     """
     # Weights of multiplies, by the tensor that they read: the weight or a gathered copy.
     copied = {x.out: x.reads[0] for x in chain.statements if x.moves_only}

@@ -107,7 +107,6 @@ class Tensor:
 
         Args:
             data: What the JSON holds; taken as it says it: an unknown key or 4.0 rows are refused.
-            ranks: Ranks that its layout is for.
         """
         given = fields_of(data, "a tensor", _KEYS, ("stored",))
         name, shape, stored = given["name"], given["shape"], given.get("stored", "")

@@ -108,7 +108,6 @@ class Writing:
         """Move the statements of another writing to this one's.
 
         Args:
-            w: The other, emptied of its statements.
             mark: Begins the names of its tensors here.
             names: Names here of those that both have.
         """
@@ -222,7 +221,6 @@ class Writing:
         """Return the outline of all statements written so far.
 
         Args:
-            name: What it is called.
             more: Layouts by name that come first, with a text for each place.
         """
         kept = self.kept(("tokens", "inner", "scores", "statistics"))

@@ -103,7 +103,6 @@ def able(
     times are known only by what goes round the same rings; without a library everything is.
 
     Args:
-        groups: The ranks of each of several collectives.
         kernels: Whether more than the library is looked at.
     """
 

@@ -33,7 +33,6 @@ class Nodes:
     """Ranks by node and by place in it; as many in each node.
 
     Args:
-        build: Its machine says which ranks are near each other.
         at_once: Whether all count as one node.
     """
 
@@ -130,7 +129,6 @@ class _Rooted:
     the whole once: of its own share each other rank deals with an equal part there.
 
     Args:
-        x: Its machine says which ranks are near each other.
         at_once: Whether all count as one node.
     """
 
@@ -238,11 +236,7 @@ def reduce(x: way.Reduce, at_once: bool = False) -> None:
 
 
 class _Waves:
-    """A sum that is cut by place and then by node, and nodes in :data:`WAVES`.
-
-    Args:
-        x: An all-reduce in place.
-    """
+    """A sum that is cut by place and then by node, and nodes in :data:`WAVES`."""
 
     def __init__(self, x: way.AllReduce) -> None:
         self.nodes, self._build = Nodes(x.build, x.ranks), x.build

@@ -100,11 +100,7 @@ def choose(
     """Return how a library does a collective: by its own choice, or the way that is asked for.
 
     Args:
-        machine: The machine, which has a library.
-        what: The collective.
-        ranks: The ranks that take part, at least two.
         total: Ranks of the whole schedule, which decides the device of each.
-        nbytes: Its size as nccl-tests counts it.
         way: The name of one that is asked for; None for the library's own choice.
     """
     from umm.machines.library import considered

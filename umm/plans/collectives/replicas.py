@@ -44,7 +44,6 @@ def summed(what: str, layout: Layout, dtype: str, machine: Machine, lanes: int) 
     Args:
         what: ``all-reduce``: every replica holds the sum; ``reduce-scatter``: of each tile's rows, cut into
             as many parts as there are replicas, replica r holds part r of the sum, and the rest is spoilt.
-        layout: Of the matrix, with more than one replica.
         lanes: Accumulates a rank has in flight.
     """
     return _summed(what, layout, (str(layout), layout.cuts), dtype, machine, lanes)
@@ -81,10 +80,6 @@ def quickest_ending(layout: Layout, dtype: str, machine: Machine, lanes: int) ->
 
     The second is a reduce of every tile into replica 0, a barrier, and a broadcast from there. The endings
     alone are compared, by the bounds of their schedules, as the ways of the collective are.
-
-    Args:
-        layout: Of the matrix, with more than one replica.
-        lanes: Accumulates a rank has in flight.
     """
     return _quickest_ending(layout, (str(layout), layout.cuts), dtype, machine, lanes)
 

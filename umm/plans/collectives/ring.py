@@ -211,8 +211,6 @@ def chunk_count(x: Exchange[Any, Any], piece: Slice, trails: Sequence[Journey], 
     hops; that is least at c = √((h − 1) · bytes / (bandwidth · latency)).
 
     Args:
-        x: Its machine says how long a part takes; its manner may say how many parts.
-        trails: The ways from the first rank past all others.
         inside: Hops before and after, on links that are faster.
     """
     if x.manner.chunks is not None:

@@ -45,9 +45,6 @@ def box_of(machine: Machine, devices: Sequence[int]) -> list[list[int]] | None:
 def lines_of(machine: Machine, ranks: Sequence[int], total: int) -> list[list[list[int]]]:
     """Return the lines of ranks along each axis of a grid that they extend along.
 
-    Args:
-        total: Ranks of the whole schedule, which decides the device of each.
-
     Returns:
         For each such axis the lines along it; [] if the ranks do not fill a box.
     """
@@ -212,9 +209,6 @@ def ring_of(machine: Machine, ranks: tuple[int, ...], total: int) -> Ring:
     """Return the ring, or the chain, of ranks whose busiest link is least busy.
 
     Tried are the order given, a cycle over a grid, and the order that goes on to the nearest rank each time.
-
-    Args:
-        total: Ranks of the whole schedule, which decides the device of each.
     """
     devices = [machine.device_of(rank, total) for rank in ranks]
     given = tuple(range(len(ranks)))

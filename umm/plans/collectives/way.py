@@ -218,12 +218,7 @@ class Held:
 
 
 class Shares:
-    """For each pair of ranks the first's slice, cut to the rows and columns of the second's.
-
-    Args:
-        slices: The slice of each rank.
-        parts: A slice for each rank, of which the rows and columns count.
-    """
+    """For each pair of ranks the first's slice, cut to the rows and columns of the second's."""
 
     def __init__(self, slices: Mapping[int, Slice] | Held, parts: Mapping[int, Slice] | Held) -> None:
         self._whole, self._parts = (x if isinstance(x, Held) else Held(x) for x in (slices, parts))
@@ -239,13 +234,7 @@ class Shares:
 
 
 class Parts:
-    """For each pair of ranks the part of the first's slice that has the second's number.
-
-    Args:
-        whole: The slice of each rank.
-        number: Of each rank.
-        parts: Into how many a slice is cut.
-    """
+    """For each pair of ranks the part of the first's slice that has the second's number."""
 
     def __init__(self, piece: Piece, number: Mapping[int, int], parts: int) -> None:
         self._whole, self._number, self._parts = piece, number, parts
@@ -307,11 +296,7 @@ def room_for(build: Builder, piece: Slice, rank: int, slot: object = None) -> Sl
 
 
 class Sums:
-    """The running sums of one collective.
-
-    Args:
-        x: Where the actions go, and whether the places of sums hold zeros before.
-    """
+    """The running sums of one collective."""
 
     def __init__(self, x: Exchange[Any, Any]) -> None:
         self._build, self._zeroed = x.build, x.zeroed

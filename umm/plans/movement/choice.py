@@ -67,7 +67,6 @@ def chosen(problem: Problem, machine: Machine, stationary: str, movement: str) -
     that all of a group have, if their nodes hold unlike numbers of it, where nothing goes by level.
 
     Args:
-        stationary: A, B, C or ``auto``.
         movement: One of :data:`WAYS`; a one-sided one may have a depth, see :func:`of_movement`.
     """
     # The cheap answer first: on one node no block has to be cut.
@@ -116,11 +115,7 @@ def _seconds(price: Price, machine: Machine) -> float:
 
 
 def in_words(how: Gathered, machine: Machine, names: Mapping[str, str]) -> str:
-    """Return how the operands of a multiply come and how its sum goes: ``X gathered by level``.
-
-    Args:
-        names: What A, B and C are called.
-    """
+    """Return how the operands of a multiply come and how its sum goes: ``X gathered by level``."""
     return ", ".join(f"{names[x]} {what}" for x, what in moves(how, machine).items())
 
 
@@ -294,10 +289,6 @@ def by_collectives(
     problem: Problem, machine: Machine, stationary: str, movement: str, options: Mapping[str, Any]
 ) -> Schedule | None:
     """Return the schedule of a multiply whose operands are gathered and whose products are summed.
-
-    Args:
-        movement: ``gathered``, ``chunks`` or ``library``.
-        options: All choices of the schedule as plain values.
 
     Returns:
         None where collectives do not fit: several tiles a rank, sums that others own than those who add to

@@ -21,7 +21,6 @@ def at_ranks(
     """Return an operand where each rank multiplies it: its own tile, or a gathered copy.
 
     Args:
-        blocks: What each rank needs.
         operand: Which matrix; if it is split it is multiplied where it lies, and nothing comes back.
         copies: Those gathered, at the ranks that lack some; they may have more than is needed.
     """
@@ -42,11 +41,7 @@ def _spans(blocks: Blocks, operand: Operand, among: Bools) -> dict[int, tuple[In
 
 
 def gather(build: Builder, how: Gathered, operand: Operand, slot: int) -> Mapping[int, Slice]:
-    """Write the gather of an operand, and return the copy at each rank that lacks some of it.
-
-    Args:
-        how: What each rank needs, and in how many chunks it comes.
-    """
+    """Write the gather of an operand, and return the copy at each rank that lacks some of it."""
     blocks, matrix = how.blocks, operand.matrix
     # `first` is the number of the next temporary, which shifts the buffers of a gather that is written again.
     tile_of, first = build.placed(operand.tensor), build.firsts[-1] + build.held

@@ -80,8 +80,6 @@ def gather_among(
     """Write the gather of a group: by level where its nodes hold as many of it, else from the owners.
 
     Args:
-        ranks: Who gets it.
-        pieces: What each owner has of it, all of which goes there.
         manner: How its bytes go where all owners are of the group.
         library: Whether the machine's library of collectives does it in that case.
     """
@@ -169,7 +167,6 @@ def lanes_apart(machine: Machine, ranks: Sequence[int], total: int, nbytes: floa
     """Whether a collective's messages have lanes enough to hide their starts.
 
     Args:
-        total: Ranks of the whole schedule.
         nbytes: The most that one of them gives or gets by one message.
     """
     key = tuple(ranks)

@@ -59,8 +59,6 @@ def gathered(blocks: Blocks, chunks: int = 1, near: bool = False) -> Gathered | 
     """Return how a multiply is done by collectives; None if its sums go to others than who multiplies.
 
     Args:
-        blocks: What each rank multiplies.
-        chunks: Parts that follow each other.
         near: Whether those who gather from each other are in one node, so that each may begin with another's
             part: a chunk is then what one rank has of it, as in a ring.
     """
@@ -125,8 +123,6 @@ def multiply_blocks(
     """Write the multiplies of all ranks, and their sums.
 
     Args:
-        operands: A and B at each rank.
-        alpha: Factor of the product.
         beta: Factor of what C holds; where products are summed that has been multiplied by it already.
         first: Whether this is the first of several multiplies whose products are summed together.
         last: Whether it is the last of them.

@@ -157,9 +157,6 @@ def price_of(how: Gathered, machine: Machine) -> Price:
 def price_one_sided(blocks: Blocks, machine: Machine) -> Price | None:
     """Price a one-sided multiply: ranks get missing operands and accumulate into C's owners.
 
-    Args:
-        blocks: What each rank multiplies.
-
     Returns:
         None if C has replicas, which are summed besides.
     """
@@ -236,7 +233,6 @@ def _among(
     Groups that are alike are one.
 
     Args:
-        has: Bytes of each rank.
         back: Whether the bytes go the other way: from those who get them to the owners.
         in_place: Whether all is where it was given: such sums go in waves, or as they do over few nodes.
         flies: Whether messages between nodes have lanes enough.

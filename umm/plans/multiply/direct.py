@@ -110,10 +110,7 @@ def price_together(ops: OpList, plan: OpRows, machine: Machine, c_slots: int) ->
     """Write the bytes and seconds of rows on a machine where they depend on earlier actions of a rank.
 
     Args:
-        ops: The op list.
-        plan: Its rows.
         machine: One whose GEMMs load data again, whose caches keep what was got, or whose devices differ.
-        c_slots: Pool slots for C.
     """
     problem, rank, (m, n, k) = ops.problem, ops.rank, ops.sizes
     gemm_row, get_row, c_row, slot_ops = plan.gemm_row, plan.get_row, plan.update_row, plan.update_op
@@ -154,9 +151,6 @@ def _pools(ops: OpList, options: Options, plan: OpRows) -> tuple[Ints, list[Ints
 
     A and B have prefetch + max_gemms slots each, as large as the rank's largest fetch; C has max_gemms +
     max_accumulates, as large as its largest update. A rank that fetches nothing needs no slots.
-
-    Args:
-        plan: The plan of the op list.
     """
     problem, p, of_b = ops.problem, ops.problem.p, plan.a_gets
     # Slots of an operand at a rank are equally large, so that any fetch fits any slot and turns are plain
@@ -234,8 +228,6 @@ def shares_cached(x: Fetches, ops: OpList, nbytes: Ints, machine: Machine) -> Fl
     Ranks that the problem leaves idle get nothing.
 
     Args:
-        ops: The op list.
-        nbytes: Bytes that each moves.
         machine: How many bytes a rank may have got since, its own included.
     """
     rank, b = ops.rank[x.op], x.of_b

@@ -49,13 +49,7 @@ def updates(layout: Layout, rank: Ints, tile: Ints) -> tuple[Ints, Bools]:
 
 
 def refills(machine: Machine, ops: OpList, op: Ints, payload: Ints, got: bool) -> Floats | float:
-    """Return how much longer transfers make the GEMMs of their ranks, in seconds; see `cost.refill_seconds`.
-
-    Args:
-        machine: How fast GEMMs load their data again.
-        op: The op of each transfer.
-        payload: In bytes.
-    """
+    """Return by how many seconds transfers make the GEMMs of their ranks longer; see `cost.refill_seconds`."""
     # Transfers evict a rank's working set from its caches; the more a GEMM works on, the more it loads again.
     (m, n, k), itemsize = ops.sizes, ops.problem.itemsize
     worked_on = (m * k + k * n) * itemsize("A") + m * n * itemsize("C")
@@ -80,11 +74,7 @@ def first_read(ops: OpList, row: Ints, large: Sequence[tuple[Ints, Ints]]) -> In
 
 
 def added_again(ops: OpList, row: Ints) -> Ints:
-    """Return the bytes of C that each op adds to in place as its rank did before, but not right before.
-
-    Args:
-        row: When each op runs: of two ops of a rank the one with the smaller number runs first.
-    """
+    """Return the bytes of C that each op adds to in place as its rank did before, but not right before."""
     # Rows are numbers in the whole table; turns count a rank's own ops, so that "right before" is a
     # difference of 1.
     turn = np.empty(len(ops), dtype=np.int64)
@@ -128,7 +118,6 @@ class Writer:
     """Writes the operands of an op list's actions into the details of a schedule.
 
     Args:
-        details: The columns to write.
         number: Each op's number within its rank.
         first: Number of the first temporary to be made.
     """
@@ -167,8 +156,6 @@ class Writer:
         """Write gets of A (0) or B (1) for some ops.
 
         Args:
-            matrix: 0 or 1.
-            ops: Op that each is for.
             of_tiles: Whether each moves the whole tile, or the slice that its op needs.
             slot: Pool slot that each fills.
             readers: Pairs of a gemm's row and the get, of these, whose temporary it reads.

@@ -165,10 +165,6 @@ def showing_options(function: Function) -> Function:
 def in_words(options: Mapping[str, Any], among: Iterable[Option] | None = None) -> str:
     """Return the choices of a schedule in words; those it does not know are left out.
 
-    Args:
-        options: As the schedule has them.
-        among: What is to be known of them; the universal algorithm's if not given.
-
     >>> in_words(Options(prefetch=1, max_gemms=1).to_dict())
     'direct, prefetch 1, 1 gemm in flight, 2 accumulates, offset index, whole tiles'
     """

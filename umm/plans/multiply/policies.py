@@ -71,7 +71,6 @@ def lowered(problem: Problem, machine: Machine, stationary: str = "auto", **opti
     matrix.
 
     Args:
-        problem: What is multiplied, with its ranks.
         stationary: A, B, C or ``auto`` for the largest matrix.
         options: Fields of :class:`umm.plans.multiply.options.Options`.
     """

@@ -33,10 +33,6 @@ def ended(layout: Layout, dtype: str, machine: Machine, options: Options) -> Opt
     """Return the options with the ending that completes every replica of C named, where they leave it open.
 
     With one replica there is nothing to choose, and they stay as they are.
-
-    Args:
-        layout: Of C.
-        dtype: Of its elements.
     """
     if options.final != COMPLETE or layout.replicas == 1:
         return options

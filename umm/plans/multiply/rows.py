@@ -62,9 +62,6 @@ def rows_of(ops: OpList, shared: Platform, options: Options, priced: bool) -> Op
     """Return the rows of an op list.
 
     Args:
-        ops: The op list.
-        shared: What the schedules share.
-        options: The limits.
         priced: Whether the rows get their bytes and seconds, each shape's own; else they have none yet.
     """
     problem, count = ops.problem, len(ops)
@@ -129,8 +126,6 @@ def assemble(
     """Return the schedule of some rows, with those behind them that sum the replicas of C.
 
     Args:
-        ending: How the replicas are summed.
-        problem: What is multiplied.
         name: The stationary matrix.
         fill: Writes the rows' details, given the details' columns cut to these rows and the number that
             its first temporary will have; returns its temporaries.

@@ -47,12 +47,7 @@ def two_level(problem: Problem, machine: Machine, stationary: str, options: Opti
 
 
 class _Writer:
-    """Writes the ops of all ranks in turns: op 0 of every rank, then op 1.
-
-    Args:
-        build: Where the actions go.
-        options: Prefetch and limits.
-    """
+    """Writes the ops of all ranks in turns: op 0 of every rank, then op 1."""
 
     def __init__(self, build: Builder, ops: OpList, options: Options) -> None:
         self._build, self._ops, self._options = build, ops, options

@@ -73,8 +73,6 @@ def move(x: Layout, y: Layout, machine: Machine, dtype: str, final: str = WHOLE)
 
     Args:
         y: Where it shall be, complete in every replica.
-        machine: The machine; times are simulated.
-        dtype: Type of its elements.
         final: Which replicas are complete, as ``Options.final`` leaves those of C; all if not given.
 
     >>> from umm.machines import machine
@@ -100,12 +98,7 @@ def able(x: Layout, y: Layout, machine: Machine, dtype: str) -> tuple[str, ...]:
 
 
 def moves_of(problem: Problem, machine: Machine, final: str) -> dict[str, Move]:
-    """Find the fastest move of each of A, B and C that is not where it is multiplied.
-
-    Args:
-        problem: What is multiplied, and where its operands are given.
-        final: How a replicated C ends, as in ``Options.final``.
-    """
+    """Find the fastest move of each of A, B and C that is not where it is multiplied."""
     moved = {}
     for x in moves(problem):
         i = MATRICES.index(x)

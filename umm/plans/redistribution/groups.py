@@ -131,12 +131,7 @@ def _gather(build: Builder, group: Group, shares: list[Share], way: Way) -> None
 
 
 class _Turn:
-    """Where ranks gather one piece of each: for each pair of ranks where the first has that of the second.
-
-    Args:
-        turn: The piece of each rank that gives one.
-        nothing: What the others give.
-    """
+    """Where ranks gather one piece of each: for each pair of ranks where the first has that of the second."""
 
     def __init__(self, turn: dict[int, Piece], nothing: Slice) -> None:
         self._turn, self._nothing = turn, nothing
@@ -176,12 +171,7 @@ class _Turn:
 
 
 class _Lacking:
-    """A Builder that leaves out moves to ranks that have the piece; those pass on their own copy.
-
-    Args:
-        build: Where all else goes.
-        there: What ranks have.
-    """
+    """A Builder that leaves out moves to ranks that have the piece; those pass on their own copy."""
 
     def __init__(self, build: Builder, slices: Iterable[Slice]) -> None:
         self._build, self._tensors = build, {piece.tensor for piece in slices}

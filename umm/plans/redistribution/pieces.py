@@ -59,9 +59,6 @@ def pieces_of(build: Room, source: str, target: str, final: str = "broadcast") -
     """Yield every piece that is not empty, tile by tile of the target.
 
     Args:
-        build: Knows the tensors.
-        source: Name of the tensor that is there.
-        target: Name of the tensor that is written.
         final: Which replicas of the source are complete, as ``Options.final`` leaves those of C.
     """
     here, into = build.layout(source), build.layout(target)

@@ -103,12 +103,7 @@ def _cut(build: Builder, pieces: list[Piece]) -> list[Piece]:
 
 
 class _Plan:
-    """Times at which links, lanes and ranks are free.
-
-    Args:
-        build: Its machine and ranks.
-        parts: What moves.
-    """
+    """Times at which links, lanes and ranks are free."""
 
     def __init__(self, build: Builder, parts: list[Piece]) -> None:
         machine, self._ranks = build.machine, build.ranks

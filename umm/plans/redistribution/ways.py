@@ -40,9 +40,6 @@ def redistribute(build: Builder, source: str, target: str, way: str = GETS, fina
     A rank that holds a piece already copies it. In every way each other piece reaches a rank once.
 
     Args:
-        build: Where the actions go.
-        source: Name of the tensor that is there.
-        target: Name of the tensor that is written, every replica of it.
         way: ``gets``: from a rank that has it; ``relays``: passed on by those that got it; or the name of a
             way to do collectives, by which ranks that shall have the same tile gather what it is made of.
         final: Which replicas of the source are complete, as ``Options.final`` leaves those of C.

@@ -28,9 +28,7 @@ def write_sum(
     So tensor parallel training sums the gradients of a layer's input through Q, K and V.
 
     Args:
-        statements: The multiplies, in a row.
         parts: One-sided schedules of them; see :func:`products_at_home`.
-        written: Whether an earlier statement has written to their output, so that it is not zero.
 
     Source: Shoeybi et al. (2019), Megatron-LM, section 3.
     """
@@ -55,11 +53,6 @@ def products_at_home(
     """Return the one-sided schedules of multiplies whose products a rank can add up before they move.
 
     Every rank multiplies what it owns, for the same others in the same order.
-
-    Args:
-        statements: The multiplies, in a row, all of one output.
-        tensors: Their tensors, laid out.
-        stationary: A, B, C or ``auto``.
 
     Returns:
         None of them where ranks cannot, or would move more so than one multiply after another.
@@ -87,9 +80,6 @@ def product_at_home(
     """Return a one-sided schedule by which each rank multiplies its own tiles, a product for each tile of C.
 
     That of its own tile comes last, so no tile is complete before its owner has multiplied all.
-
-    Args:
-        stationary: A, B, C or ``auto``.
 
     Returns:
         None if there is no such schedule, or ranks are in several nodes, where it is one among many.

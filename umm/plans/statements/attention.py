@@ -237,7 +237,6 @@ class Queries:
 
         Args:
             names: Keys and values, perhaps one tensor; then rotary columns of keys, if there are such.
-            heads: How queries and keys belong together.
         """
         hulls: dict[tuple[int, Interval], Interval] = {}
         for job in self.jobs:
@@ -283,10 +282,6 @@ class Queries:
         """Yield ranks of several nodes, and the columns and rows of keys that they share out and need.
 
         Ranks are together whose rows overlap, directly or by others: not those of different sequences.
-
-        Args:
-            names: The tensors of that columns.
-            hulls: By rank and columns the rows that it needs.
         """
         build, by_cols = self.build, dict[tuple[int, Interval], list[tuple[Interval, int]]]()
         for (rank, cols), rows in hulls.items():
@@ -645,8 +640,6 @@ def goes_round(statement: Fused, tensors: tuple[Tensor, ...], cuts: Any, machine
     the links, and its kernels can run, in less time than gathering takes.
 
     Args:
-        statement: What is attended to.
-        tensors: Its tensors, laid out so that keys can go round.
         cuts: How they are cut, for equal layouts may have different empty tiles.
     """
     written = [replace(x, role="output" if x.name in statement.outs else "input") for x in tensors]
@@ -730,9 +723,6 @@ class Ring(NamedTuple):
         """Return the ranks of one ring of each kind; None if two rings meet at a link or a device.
 
         Rings are of one kind that have as many keys, at the same places of a sequence, and links as fast.
-
-        Args:
-            keys: How many a sequence has.
         """
         machine, layout = build.machine, build.layout(name)
         result: dict[Any, tuple[int, ...]] = {}

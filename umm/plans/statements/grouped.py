@@ -196,9 +196,6 @@ class _Multiplying:
         """Write products that stay at their makers for sums of each token's rows; return whether they do.
 
         A rank adds up its rows of a token first, as engines do, where that moves less than parts of rows.
-
-        Args:
-            partial: Where products of earlier statements stay; gets these.
         """
         build, name, statement = self.build, self.statement.out, self.statement
         stays = [x for x in range(3) if self.choice.able(x)]

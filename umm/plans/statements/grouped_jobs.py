@@ -185,12 +185,7 @@ class Jobs:
         return _chosen(self)
 
     def fastest(self, operands: Sequence[int], moved: Sequence[int] = (0, 1, 2)) -> Chosen:
-        """Return which of some operands' owners take least, and how long.
-
-        Args:
-            operands: Whose owners may multiply.
-            moved: Operands whose moves count.
-        """
+        """Return which of some operands' owners take least, and how long."""
         return min((Chosen(_estimate(self, x, tuple(moved)), x) for x in operands), key=lambda x: x.seconds)
 
     def estimate(self, jobs: Sequence[Job], operands: Sequence[int]) -> float:

@@ -33,9 +33,6 @@ class Context(NamedTuple):
 def write(statement: Statement, build: Builder, context: Context) -> str:
     """Write the actions of a statement; every replica of its results is complete afterwards.
 
-    Args:
-        statement: A statement of a kind whose lowering is registered.
-
     Returns:
         How its sums move where that is one collective, for the schedule's options; else nothing.
     """

@@ -114,7 +114,6 @@ def _write(build: Builder, statement: Map, out: Slice, reads: list[Slice], begun
     A rank keeps its tiles as one array, so one kernel does all its pieces: just the first has a launch.
 
     Args:
-        reads: What is read.
         begun: Ranks that have written a piece of it; gets that of this one.
     """
     goes_on = out.rank in begun or _goes_on(build, statement, out.rank, reads)

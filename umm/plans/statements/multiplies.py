@@ -125,9 +125,6 @@ def products(statement: Multiply, tensors: Tensors) -> Iterator[Product]:
 
     Members that lie in a tile, or the same lines of each, are one gemm; of a member that is cut where it
     meets the next, the part that lies there is one of its own.
-
-    Args:
-        tensors: Its tensors, laid out.
     """
     out, layout = statement.members(tensors)[0], tensors[statement.out].layout
     by_rank = own_rows(statement, tensors)
@@ -241,11 +238,7 @@ def _(statement: Multiply, build: Builder, context: Context) -> str:
 
 
 def append_product(build: Builder, statement: Multiply, part: Schedule, context: Context) -> None:
-    """Append the schedule of a one-sided multiply, after zeros or β times its old product.
-
-    Args:
-        context: Where it stands; replicas of a sum of several products are complete after the last of them.
-    """
+    """Append the schedule of a one-sided multiply, after zeros or β times its old product."""
     written, first = statement.out in context.written, context.step.first
     none: tuple[Ints, frozenset[Place]] = (np.zeros(0, dtype=np.int64), frozenset())
     # Zeros are needed only where several actions add up; a tile with a single writer is overwritten.
@@ -275,7 +268,6 @@ def one_sided_part(
     its accumulates are on their way meanwhile.
 
     Args:
-        stationary: A, B, C or ``auto``.
         together: Whether one kernel multiplies a rank's tiles, see :func:`tiles_together`.
     """
     complete = Options(**completing(options))
@@ -352,11 +344,6 @@ def sums_with_next(
     """Whether the replicas of one product are summed once for a one-sided multiply and the one after it.
 
     The next one adds to the same tensor, so that each rank adds both products in its own replica first.
-
-    Args:
-        other: The statement after it.
-        tensors: Of both, laid out.
-        options: Of the universal algorithm for the one.
     """
     return (
         isinstance(statement, Multiply)
@@ -406,7 +393,6 @@ def in_kernels_of(
     where tiles are fewer than units.
 
     Args:
-        problem: What it multiplies.
         besides: Columns that the other has.
     """
     rows = np.flatnonzero(part.kind == GEMM)
@@ -486,7 +472,6 @@ def start_from(build: Builder, statement: Multiply, begun: Collection[Place] = (
     """Scale C by β in the origin and zero it in the other replicas, before a multiply adds to it.
 
     Args:
-        statement: The multiply.
         begun: Tiles that gemms write anew.
     """
     for rank, tile, replica in build.layout(statement.out).filled():

@@ -29,7 +29,6 @@ def gathered(
     """Return some rows and columns of a tensor in a rank's memory.
 
     Args:
-        build: Where the gets go, if any are needed.
         tensor: Complete in every replica.
         slot: Pool slot for what does not lie in one of the rank's own tiles.
         across: Lane of what other nodes have, if not that of all gets: cards need no copy engine.
@@ -69,7 +68,6 @@ def to_owners(build: Builder, made: Layout, replica: int, tensor: str, part: Sli
     Args:
         made: Layout by whose tiles the parts are made.
         replica: The one of its replicas that this part is of.
-        part: The part, in its rank's memory.
     """
     layout = build.layout(tensor)
     for number, owners in enumerate(layout.replica_owners):
@@ -121,9 +119,7 @@ def gather_together(
     """Write that ranks get the same pieces of a tensor, by level where they are in several nodes.
 
     Args:
-        ranks: Who gets them, ascending.
         pieces: By owner; all of them give one at a time.
-        into: Where they go, at each rank.
         sums: Whether they are sums of which some are still added up.
     """
     for room in into.values():

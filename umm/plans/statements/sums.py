@@ -66,7 +66,6 @@ def sum_groups(
     """Write a sum as the collectives of some groups, in the way that takes least; return it in words.
 
     Args:
-        given: What each rank adds.
         alone: Whether it is summed in place.
     """
     layout, tensor = build.layout(out), build.tensors[build.number(out)]

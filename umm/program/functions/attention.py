@@ -72,11 +72,7 @@ class Heads(NamedTuple):
         return 2 * (self.head + self.rotary)
 
     def moved(self, queries: int, keys: int, count: int) -> int:
-        """Return the elements of queries and their result, and of keys and values, that a kernel moves.
-
-        Args:
-            count: Heads of queries.
-        """
+        """Return the elements of queries and their result, and of keys and values, that a kernel moves."""
         columns = self.head + (0 if self.alike else self.values)
         of_keys = keys * (-(-count // self.share) * columns + self.rotary)
         return queries * count * (self.head + self.values + self.rotary) + of_keys

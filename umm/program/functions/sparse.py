@@ -28,13 +28,7 @@ def _products(iq: Array, ik: Array, index: int) -> Iterator[Array]:
 
 
 def chosen(score: Array, seen: Array, top: int) -> Array:
-    """Return by query and key whether the key is among the best that the query sees.
-
-    Args:
-        score: Of each query and key.
-        seen: By query and key whether the mask leaves it.
-        top: Keys that a query attends to at most.
-    """
+    """Return by query and key whether the key is among the best that the query sees."""
     best = np.argsort(-np.where(seen, score, -np.inf), axis=1, kind="stable")[:, :top]
     result = np.zeros_like(seen)
     result[np.arange(len(seen))[:, None], best] = True

@@ -41,9 +41,6 @@ _ROWS: Mapping[str, str] = {
 def derivative(text: str, operand: str, gradient: str) -> str:
     """Return the gradient of an expression by an operand; empty if it does not depend on it.
 
-    Args:
-        gradient: The letter of the gradient by its value.
-
     >>> derivative("silu(a) * b", "b", "c")
     'c * silu(a)'
     >>> derivative("a * rsqrt(mean(a ** 2, 8) + 1e-05)", "a", "b").count("mean")

@@ -97,11 +97,7 @@ class Graph:
     # Elements
 
     def elements(self, op: str, *operands: "Value | Constant | float", shape: Sequence[int]) -> Value | None:
-        """Return an elementwise function of arrays, broadcast to a shape; None if they have no common fold.
-
-        Args:
-            op: An operator such as ``+``, or a function of :mod:`umm.program.functions.expressions`.
-        """
+        """Return an elementwise function of arrays in a shape; None if they have no common fold."""
         main = main_operand(operands, shape)
         if main is None:
             return None
@@ -131,7 +127,6 @@ class Graph:
         """Return a function of rows over some dimensions; None if these are not columns beside each other.
 
         Args:
-            op: A function of rows, as ``mean``.
             keep: Whether they stay, of length 1.
             more: Numbers that the function takes after the width.
             same: Whether the result has the array's shape, as a softmax has.

@@ -75,7 +75,6 @@ def model_of(values: Any, path: str, ignore: Collection[str] = ()) -> Model:
     InputError in one line that names the key, if one is missing, cannot be read, or is not modelled.
 
     Args:
-        path: Name of the file, for messages.
         ignore: Keys to read without, although they may change its layers.
     """
     if not isinstance(values, dict):

@@ -109,8 +109,6 @@ class Keys:
     """The keys of an object of a config, and which of them have been read.
 
     Args:
-        values: The object.
-        path: Where it is, for messages.
         outer: The object around it, whose keys count where it has none of the name: of ``text_config``.
     """
 

@@ -49,7 +49,6 @@ def weights_priced(model: Model, number: int, parts: Collection[str] = (ATTENTIO
     A part has the type of most of its weights.
 
     Args:
-        number: Number of the layer, from 0.
         parts: Parts of the layer that the chain computes; the weights of others do not count.
     """
     types = Quantization(model.quantization, model.dtype)
@@ -116,9 +115,6 @@ def kinds_priced(model: Model, layers: int | None = None) -> list[Priced]:
 
     ProblemError for more layers than it has where they are of several kinds, or for a kind that no chain
     computes, with the key that says so.
-
-    Args:
-        layers: How many of its layers; all if None.
     """
     kinds: dict[tuple[str, tuple[tuple[str, int], ...], bool], Priced] = {}
     chosen = model.layers[:layers]
@@ -141,10 +137,6 @@ def layer_for(model: Model, chain: str, needed: Collection[str]) -> Layer | None
     """Return the most frequent kind of layer that a chain computes or is a part of; None of a model's ends.
 
     ProblemError if it has none, naming the chain that fits.
-
-    Args:
-        chain: Name of the chain.
-        needed: Names of the sizes that the chain takes.
     """
     fits = [x for x in model.kinds if _fits(x, needed)]
     if fits:
@@ -188,7 +180,6 @@ def layer_sizes(model: Model, layer: Layer, needed: Collection[str] = ()) -> dic
     ProblemError if no chain computes it, naming the key that says so.
 
     Args:
-        model: The model that has it.
         needed: Names of the sizes that are asked for: of a part of it alone; all if empty.
     """
     sizes = {"hidden": model.hidden}

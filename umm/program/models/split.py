@@ -26,9 +26,6 @@ def check_split(model: Model, tp: int, ep: int) -> None:
     """Refuse ranks that share no whole heads or experts, and a model whose head is unknown.
 
     A ProblemError names the number, and those that would work, or the missing vocabulary.
-
-    Args:
-        tp: Ranks that share the heads.
     """
     if not model.vocab:
         raise ProblemError(f"{model.name} has no vocab_size, which its head needs; add it to the file")

@@ -13,10 +13,6 @@ def vision_parameters(tower: Any, hidden: int) -> tuple[int, bool]:
 
     Biases and norms are left out, thousandths of it. Of a merger (Qwen-VL) there is one for each picture, and
     one for each depth whose features are added.
-
-    Args:
-        tower: ``vision_config``; None without one.
-        hidden: Columns of the language model's activations.
     """
     if not isinstance(tower, dict):
         return 0, tower is None

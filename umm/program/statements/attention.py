@@ -414,9 +414,6 @@ def attentions(statements: Iterable[object]) -> list[Attention]:
 def sequences_in_words(statements: Iterable[object], rows: Mapping[str, int]) -> str:
     """Return how many sequences attention splits tokens into; nothing without attention over them.
 
-    Args:
-        rows: Of its tensors, by name.
-
     >>> sequences_in_words([Attention("O", "Q", "K", "V", "L", head=64, sequences=4)], {"Q": 8192})
     '8192 tokens in 4 sequences of 2048 each; another --sequences may change the best layouts'
     """

@@ -130,7 +130,6 @@ class Statement(ABC):
         """Return its flop, without those repeated or dropped by a mask.
 
         Args:
-            tensors: By name.
             seen: Scores that masks of earlier statements cut.
         """
         return self.flop(tensors)
@@ -160,11 +159,7 @@ class Statement(ABC):
         return [], [], []
 
     def pieces(self, layout: Callable[[str], Layout]) -> int:
-        """Return into how many local operations layouts cut it, about.
-
-        Args:
-            layout: Of each tensor by name.
-        """
+        """Return into how many local operations layouts cut it, about."""
         return max(prod(layout(x).grid_shape()) for x in (*self.outs, *self.reads))
 
     def from_memory(self, name: str) -> Self:
@@ -267,9 +262,6 @@ def statement_from_dict(data: Any, number: int = 1) -> Statement:
     """Return the statement that parsed JSON of :func:`statement_to_dict` holds.
 
     InputError in one line, if it is not a statement.
-
-    Args:
-        number: Which statement of its chain it is, from 1, for a message.
     """
     kind, kinds = data.get("kind") if isinstance(data, dict) else None, _kinds()
     if isinstance(kind, str) and kind not in kinds:
