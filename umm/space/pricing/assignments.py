@@ -17,6 +17,7 @@ from umm.plans.movement.choice import of_movement, way_of
 from umm.plans.plan import movement_of, ways_of
 from umm.plans.steady import of_several
 from umm.program import Chain, Outline
+from umm.program.layers import X
 from umm.program.statements.multiply import is_product
 from umm.program.systems import choices_left, in_scheme
 from umm.schedules.schedule import Schedule
@@ -195,8 +196,8 @@ class AssignmentPricer(Pricer):
     ) -> tuple[float, float]:
         """Return the makespan of a layer, and this over that of its schedule.
 
-        Of one among many it is the time that a second one adds: its weights come while the layer before
-        computes, and it waits for the sums of that layer's output.
+        Of one among many it is the time that a second one adds to a model's first: its weights come while the
+        layer before computes, and it waits for the sums of that layer's output.
 
         Args:
             outline: The layer, as its scheme runs it.
@@ -207,9 +208,15 @@ class AssignmentPricer(Pricer):
         alone = self.makespan(made)
         if not self.tables.inner:
             return alone, 1.0
-        two = of_several(outline, layouts, self.points.ranks, self.machine, 2, **how)
-        self._count(WRITTEN, len(two))
-        seconds = max(least, self.makespan(two) - alone)
+
+        def several(layers: int) -> float:
+            schedule = of_several(outline, layouts, self.points.ranks, self.machine, layers, **how)
+            self._count(WRITTEN, len(schedule))
+            return self.makespan(schedule)
+
+        # The first reads from memory what a layer before leaves in registers: then it is not the schedule.
+        first = alone if all(x.from_memory(X) == x for x in outline.statements) else several(1)
+        seconds = max(least, several(2) - first)
         return seconds, seconds / alone
 
     @property
