@@ -159,6 +159,21 @@ def test_a_model_that_fits_nowhere_is_refused_with_what_it_needs():
                NODE.memory)  # fmt: skip
 
 
+def test_a_search_goes_on_until_a_configuration_fits(monkeypatch):
+    """Zero-bubble pipelines of llama-3-8b: the fastest five by their bounds take 56 to 91 GiB, not 50."""
+    monkeypatch.setattr("umm.step.search.MAX_SIMULATED", 1)
+    sizes = {"ranks": 8, "batch": 32, "length": 4096, "pp": 4, "schedule": "zero-bubble"}
+    result = search(SMALL, rates_of(NODE, "bf16"), sizes, 50 * 2**30)
+    assert result.simulated > 5
+    assert len(result.top) == 1
+    assert result.top[0].memory_bytes <= 50 * 2**30
+    assert not result.proven
+    with pytest.raises(
+        InfeasibleError, match=r"none of \d+ configurations fits .* nearest needs at least 18.1 GiB"
+    ):
+        search(SMALL, rates_of(NODE, "bf16"), sizes, 18 * 2**30)
+
+
 @pytest.mark.parametrize(
     ("sizes", "message"),
     [

@@ -42,7 +42,8 @@ llama-3-405b in fp8 on GB200 leaves less, 11.7 GiB, for which NVIDIA sets PyTorc
 """
 USABLE = 0.97  # share of a device's memory that a step may use where its file does not say what programs see
 OFFLOADED = (0.25, 0.5, 0.75)  # shares of the layers whose activations may wait in the host's memory
-MAX_SIMULATED = 400  # pipelines that are simulated at most; the answer says when that ended a search
+MAX_SIMULATED = 400
+"""Pipelines that are simulated at most, or until one fits; the answer says when that ended a search."""
 
 
 @dataclass(frozen=True)
@@ -165,16 +166,18 @@ def search(model: Model, rates: Rates, given: Mapping[str, Any], memory: float, 
             needed = least_memory(one)
         except ProblemError:  # of more chunks than layers
             continue
-        nearest = min(nearest, needed)
-        if needed <= memory and (waiting := host_bytes(one)) > room:
+        if needed > memory:
+            nearest = min(nearest, needed)
+        elif (waiting := host_bytes(one)) > room:
             crowded = min(crowded, waiting)
-        elif needed <= memory:
+        else:
             bounded.append((least_seconds(one), priced, one))
     bounded.sort(key=lambda x: x[:2])
     best: list[tuple[float, int, Question]] = []
     count, bound, long = 0, float("inf"), None
     for least, number, one in bounded:
-        if (len(best) == top and least >= best[-1][0]) or count == MAX_SIMULATED:
+        # Until one fits it goes on: slow ones need least memory.
+        if (len(best) == top and least >= best[-1][0]) or (best and count >= MAX_SIMULATED):
             bound = min(bound, least)
             break
         if one.passes > MAX_PASSES:  # not simulated, so the best is proven only up to its bound
@@ -184,28 +187,30 @@ def search(model: Model, rates: Rates, given: Mapping[str, Any], memory: float, 
         seconds, nbytes = simulated(one)
         if nbytes <= memory:
             best = sorted([*best, (seconds, number, one)], key=lambda x: x[:2])[:top]
+        else:
+            nearest = min(nearest, nbytes)
     if not priced:
         Parallel(**given)  # says why, if the given sizes alone forbid it
         raise ProblemError(
             f"{given['ranks']} ranks cannot share a batch of {given['batch']} sequences by any size; "
             "change --batch, --micro-batch or the sizes that were given"
         )
-    if nearest == float("inf"):
-        raise ProblemError(
-            f"the {len(model.layers)} layers of {model.name} cannot be split into --pp x --vp chunks; "
-            "take fewer"
-        )
-    if not bounded and crowded < float("inf"):
-        raise InfeasibleError(
-            f"what waits in the host's memory takes {format_bytes(crowded)} at least of a device's "
-            f"{format_bytes(room)}; leave out --offload, or give more ranks"
-        )
     if not best:
+        if crowded < float("inf") and not bounded:
+            raise InfeasibleError(
+                f"what waits in the host's memory takes {format_bytes(crowded)} at least of a device's "
+                f"{format_bytes(room)}; leave out --offload, or give more ranks"
+            )
+        if nearest == float("inf") and not bounded:
+            raise ProblemError(
+                f"the {len(model.layers)} layers of {model.name} cannot be split into --pp x --vp chunks; "
+                "take fewer"
+            )
         if long is not None:
             simulated(long)  # says that it is too long
         raise InfeasibleError(
             f"none of {priced} configurations fits in a device's {format_bytes(memory)}; the nearest needs "
-            f"{format_bytes(nearest)}: give more ranks, or --memory none"
+            f"at least {format_bytes(nearest)}: give more ranks, or --memory none"
         )
     gap = max(0.0, best[0][0] / bound - 1.0)
     return SearchResult([predict(x) for *_, x in best], priced, len(bounded), count, gap)
