@@ -11,6 +11,7 @@ import umm
 from experiments.common.machines import shipped
 from experiments.common.points import Table
 from experiments.universal.cases import Case, corpus, mlps, uneven
+from experiments.universal.op_order import best_order
 from umm.executor import executor
 from umm.plans.multiply.oplist import op_list
 from umm.plans.multiply.options import Options
@@ -20,7 +21,6 @@ from umm.policies.model import model_cost
 from umm.policies.policy import step_policies
 from umm.policies.stepwise import stepwise
 from umm.schedules.table.details import GET
-from umm.space.search.op_order import best_order
 
 HERE = Path(__file__).parent
 CASES = 400

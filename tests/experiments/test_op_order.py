@@ -7,14 +7,13 @@ from examples import WHOLE
 from problem_corpus import corpus
 
 import umm
+from experiments.universal.op_order import best_order, order_bound
 from umm.executor import executor
 from umm.machines.curves import EfficiencyTable
 from umm.plans.multiply.oplist import op_list
 from umm.plans.multiply.options import Options
 from umm.plans.multiply.policies import policy_names
 from umm.schedules.rules.invariants import check
-from umm.space.bounds.closed_form import order_bound
-from umm.space.search.op_order import best_order
 
 MAKESPAN = executor("sim").makespan
 GEMMS = EfficiencyTable.measured([16, 4096], [64], [64], [[[0.2]], [[0.9]]])
