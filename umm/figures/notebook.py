@@ -16,7 +16,7 @@ from umm.figures.links import beside
 from umm.figures.page import CONFIG, SECTION_CSS, Section, section_html
 from umm.figures.pareto import pareto
 from umm.figures.predicted_measured import agreement
-from umm.figures.report import asked, found
+from umm.figures.report import NO_FLIPS, asked, found
 from umm.figures.tiles import tile_map
 from umm.figures.what_if import decision_figure, sensitivity_figure
 from umm.layouts.layout import Layout
@@ -152,7 +152,7 @@ def _rows(peers: Peers) -> "go.Figure":
 @card.register
 def _sensitivity(answer: Sensitivity) -> Card:
     flips = [str(flip) for flip in answer.flips if flip.factor is not None]
-    text = "; ".join(flips) if flips else "No number changes the choice within reach."
+    text = "; ".join(flips) if flips else NO_FLIPS
     return Card(f"{answer.choice}.", text, lambda: sensitivity_figure(answer), answer.moves_frame)
 
 

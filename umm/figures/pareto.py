@@ -1,14 +1,11 @@
-"""Time against memory: points, their front, and a page of both."""
+"""Time against memory: points and their front."""
 
-from pathlib import Path
 from typing import Any
 
 import numpy as np
-import pandas as pd
 
 from umm.arrays import Bools, Floats, Ints
 from umm.figures import style
-from umm.figures.page import Section, write_page
 from umm.space import Found
 from umm.units import format_bytes, time_unit
 
@@ -107,14 +104,9 @@ def _apart(seconds: Floats, memory: Floats) -> Ints:
     return np.asarray(near[np.unique(spots, return_index=True)[1]])
 
 
-def write_front(result: Found, path: str | Path) -> None:
-    """Write time against memory of all points of a search as one HTML file that opens offline.
-
-    Points that were not simulated are drawn where their lower bounds are: they are slower than that.
-    InputError if the file cannot be written.
-    """
+def found_figure(result: Found) -> Any:
+    """Return time against memory of all points of a search; those without a simulation have their bounds."""
     pricer: Any = result.pricer
-    best = result.top[0]
     front = result.frontier  # it simulates more points
     place = {point: i for i, point in enumerate(pricer.points.allowed.tolist())}
     seconds, memory = pricer.bounds.seconds.copy(), pricer.bounds.memory.copy()
@@ -125,12 +117,4 @@ def write_front(result: Found, path: str | Path) -> None:
         seconds[i], memory[i], exact[i] = choice.makespan_s, choice.memory_bytes, True
         marks[choice.makespan_s, choice.memory_bytes] = i
     ends = np.array([marks[choice.makespan_s, choice.memory_bytes] for choice in front], dtype=np.int64)
-    figure = pareto(seconds, memory, exact=exact, front=ends, limit=float(result.limit))
-    text = (
-        f"{result.priced:,} points on {result.machine}. Circles are simulated; small squares are lower "
-        "bounds of points that need no simulation. Overlapping points are drawn once, and far slower ones "
-        "left out. Operands start in the layouts shown unless they are given elsewhere."
-    )
-    table = pd.DataFrame([choice.to_dict() for choice in front])
-    sections = [Section(verdict=str(best), text=text), Section(figure=figure, table=table)]
-    write_page(path, f"Time against memory: {pricer.points.bare.title}", sections)
+    return pareto(seconds, memory, exact=exact, front=ends, limit=float(result.limit))

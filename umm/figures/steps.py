@@ -2,14 +2,11 @@
 
 from collections.abc import Sequence
 from itertools import pairwise
-from pathlib import Path
 
 import numpy as np
 import pandas as pd
 
-from umm.figures.page import Section, write_page
 from umm.figures.style import DARK_GREY, Parts, as_figure, axis, curve, drawing
-from umm.step.rates import Rates
 from umm.step.step import Step
 from umm.units import format_bytes, format_seconds
 
@@ -64,17 +61,3 @@ def verdict_of(step: Step) -> str:
         f"{step.parallel.words()}: {format_seconds(step.seconds)} a step ({low} to {high}), "
         f"{format_bytes(step.memory_bytes)} a device at most"
     )
-
-
-def write_step(step: Step, model: str, rates: Rates, path: str | Path) -> None:
-    """Write a step's time by part and its memory by stage over time as one HTML file that opens offline.
-
-    InputError if the file cannot be written.
-    """
-    times = pd.DataFrame({"part": list(step.parts), "seconds": list(step.parts.values())})
-    sections = [
-        Section(verdict=verdict_of(step)),
-        Section(figure=memory_figure(step, rates.machine.memory), table=stage_frame(step)),
-        Section(heading="Time", table=times),
-    ]
-    write_page(path, f"A training step of {model} on {rates.machine.name}", sections)

@@ -1,14 +1,12 @@
 """Decision maps, times over one number, and speed-up over ranks."""
 
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from umm.arrays import Floats
 from umm.figures import style
-from umm.figures.page import Section, write_page
 from umm.space.scaling import Scaling
 from umm.units import time_unit
 
@@ -121,29 +119,6 @@ def sensitivity_figure(answer: "Sensitivity") -> style.Parts:
     return style.drawing(data, title, height, barmode="group", xaxis=change)
 
 
-def write_sensitivity(answer: "Sensitivity", machine: str, path: str | Path) -> None:
-    """Write a choice and the changes that would flip it as one HTML file that opens offline.
-
-    InputError if the file cannot be written.
-    """
-    flips = [str(flip) for flip in answer.flips if flip.factor is not None]
-    words = "; ".join(flips) if flips else "No number changes the choice within reach."
-    sections = [
-        Section(
-            verdict=f"Best: {answer.choice}", text=f"Another choice is better: {words}" if flips else words
-        ),
-        Section(figure=sensitivity_figure(answer), table=answer.moves_frame()),
-        Section(heading="Where the choice flips", table=answer.to_frame()),
-    ]
-    write_page(path, f"What if numbers of {machine} change", sections)
-
-
-def write_map(decisions: "DecisionMap", path: str | Path) -> None:
-    """Write a decision map as one HTML file that opens offline; InputError if the file cannot be written."""
-    section = Section(figure=decision_figure(decisions), table=decisions.to_frame())
-    write_page(path, f"Best by m and {decisions.over} on {decisions.machine}", [section])
-
-
 @style.as_figure
 def scaling_figure(scaling: Scaling) -> style.Parts:
     """Return makespan, and makespan at the first row's efficiency, over the number of ranks."""
@@ -189,18 +164,3 @@ def _marked(x: list[int], y: list[float], name: str, colour: str, symbol: str) -
     marker = {"color": colour, "symbol": symbol, "size": 9}
     hover = "%{y:.4g} with %{x} ranks<extra>%{fullData.name}</extra>"
     return style.curve(x, y, name, marker=marker, hovertemplate=hover) | {"mode": "lines+markers"}
-
-
-def write_scaling(scaling: Scaling, path: str | Path) -> None:
-    """Write numbers of nodes or ranks side by side as one HTML file that opens offline.
-
-    InputError if the file cannot be written.
-    """
-    import pandas as pd
-
-    sections = [
-        Section(verdict=scaling.verdict, table=pd.DataFrame(scaling.records())),
-        Section(figure=scaling_figure(scaling), half=True),
-        Section(figure=efficiency_figure(scaling), half=True),
-    ]
-    write_page(path, f"{scaling.words} on {scaling.machine}", sections)

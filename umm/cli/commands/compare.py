@@ -102,15 +102,10 @@ def compare(asked: Compare) -> None:
         off = f"{100 * comparison.makespan_error:+.1f} %"
         wrong = CheckError(f"the predicted makespan is {off} off, more than the {100 * allowed:g} % allowed")
 
-    def page(html: Path) -> None:
-        from umm.figures.report import write_comparison
-
-        write_comparison(comparison, html)
-
     asked.answer(
         lambda: comparison_of(comparison, all_runs, widest),
         lambda console: print_comparison(console, comparison, widest),
-        page,
+        [comparison],
         wrong,
     )
 

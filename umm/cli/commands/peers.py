@@ -3,7 +3,6 @@
 import shlex
 from collections.abc import Sequence
 from dataclasses import replace
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
 import click
@@ -127,17 +126,12 @@ def peers(asked: Peer) -> None:
     spreads = _spreads(asked, result)
     over = noise if routings is None else f"{routings} routings"
 
-    def page(html: Path) -> None:
-        from umm.figures.report import write_peers
-
-        write_peers(result, html)
-
     asked.answer(
         lambda: peers_record(result, spreads, [_as_simulate(asked.ctx, result, x) for x in result.rows]),
         lambda console: print_peers(
             console, result, asked.refused, _as_simulate(asked.ctx, result, result.best), spreads, over
         ),
-        page,
+        [result],
     )
 
 

@@ -1,6 +1,6 @@
 """``umm plan``: each rank's work, and the transfers between ranks."""
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from umm.cli.flags.asked import ToSchedule
 from umm.cli.flags.declared import command
@@ -8,8 +8,6 @@ from umm.cli.flags.framework import OfFramework
 from umm.cli.flags.options import Answering, Paged
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from rich.console import Console
 
 
@@ -35,11 +33,7 @@ def plan(asked: Plan) -> None:
         print_schedule(console, schedule)
         print_plan(console, entries, schedule)
 
-    def page(html: "Path") -> None:
-        from umm.figures.page import Section, write_page
-        from umm.figures.plan import plan_figure
+    def record() -> dict[str, Any]:
+        return problem_record(schedule) | {"plan": plan_record(entries, schedule)}
 
-        title = f"Plan of {schedule.program.title} on {schedule.machine}"
-        write_page(html, title, [Section(figure=plan_figure(entries, schedule))])
-
-    asked.answer(lambda: problem_record(schedule) | {"plan": plan_record(entries, schedule)}, shown, page)
+    asked.answer(record, shown, [entries, schedule])

@@ -222,13 +222,7 @@ def keep_best(asked: Search, result: "Found", best: "Choice", machine: "Machine"
         settings = [f"{key}={value}" for key, value in split_settings(result.machine)[1].items()]
         named = " ".join([asked.machine, *settings])
         click.echo(program_of(best, machine, named, asked.emit), nl=False)
-
-    def page(html: Path) -> None:
-        from umm.figures.pareto import write_front
-
-        write_front(result, html)
-
-    asked.paged(page)
+    asked.paged(result)
     if asked.save_chain is not None:
         from umm.program import save_chain
 

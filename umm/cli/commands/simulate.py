@@ -173,11 +173,6 @@ def simulate(asked: Simulate) -> None:
         if entries:
             print_plan(console, entries, schedule)
 
-    def page(html: Path) -> None:
-        from umm.figures.report import write_html
-
-        write_html(trace, html, beside.page(trace))
-
     predicted = predicted_record(trace) | beside.to_dict(trace) | {"bring_s": move_s}
     asked.answer(
         lambda: (
@@ -187,7 +182,7 @@ def simulate(asked: Simulate) -> None:
             | ({"plan": plan_record(entries, schedule)} if entries else {})
         ),
         shown,
-        page,
+        [trace, beside.page(trace)] if asked.html else (),
     )
 
 

@@ -2,7 +2,6 @@
 
 from functools import partial
 from math import inf
-from pathlib import Path
 from typing import Any
 
 import click
@@ -194,13 +193,8 @@ def step(asked: Step) -> None:
         click.echo(emitted(asked.emit, best.parallel, best.seconds, best.tokens_per_second), nl=False)
         return
 
-    def page(html: Path) -> None:
-        from umm.figures.steps import write_step
-
-        write_step(best, model.name, rates, html)
-
     asked.answer(
         lambda: record(model=model, rates=rates) | again,
         lambda console: shown(console, model=model, rates=rates),
-        page,
+        [best, model.name, rates],
     )

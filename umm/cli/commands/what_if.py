@@ -101,24 +101,15 @@ def what_if(asked: WhatIf) -> None:
         else:
             answer.append(map_over_number(space, machine, rows, number=over, **budget))
     (result,) = answer
-
-    def page(html: Path) -> None:
-        from umm.figures.what_if import write_map, write_sensitivity
-
-        if over is None:
-            write_sensitivity(result, machine.name, html)
-        else:
-            write_map(result, html)
-
     if over is None:
         asked.answer(
             lambda: sensitivity_record(space, machine.name, result, reach),
             lambda console: print_sensitivity(console, space, machine.name, result, reach),
-            page,
+            [result, machine.name],
         )
     else:
         record = {"machine": machine.name, "map": result.to_dict()}
-        asked.answer(lambda: record, lambda console: print_map(console, space, result), page)
+        asked.answer(lambda: record, lambda console: print_map(console, space, result), [result])
 
 
 def explain_measured(asked: WhatIf) -> None:

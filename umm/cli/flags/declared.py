@@ -4,7 +4,6 @@ import re
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import MISSING, FrozenInstanceError, dataclass, field, fields
 from inspect import get_annotations
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, TypeVar, cast, dataclass_transform
 
 import click
@@ -138,7 +137,7 @@ class Asked(Declared):
         self,
         record: Callable[[], dict[str, Any]],
         shown: Callable[["Console"], None],
-        page: Callable[[Path], None] | None = None,
+        page: Iterable[Any] = (),
         wrong: UmmError | None = None,
     ) -> None:
         """Give an answer in the form that was asked for, and end as one that was ended early if it was.
@@ -147,23 +146,25 @@ class Asked(Declared):
 
         Args:
             record: Returns it as plain values, for --json.
-            page: Writes it as a page, for --html.
+            page: The arguments of :func:`umm.figures.report.page`, for --html.
             wrong: What the command fails with after that; None if the answer is right.
         """
         if self.output.as_json:
             self.output.json(self.ctx.command_path.partition(" ")[2], record())
         else:
             shown(self.output.console())
-        self.paged(page)
+        self.paged(*page)
         if wrong is not None:
             raise wrong
         self.output.end()
 
-    def paged(self, page: Callable[[Path], None] | None) -> None:
-        """Write an answer's page where --html asks for one."""
+    def paged(self, *result: Any) -> None:
+        """Write a result's page where --html asks for one."""
         html = getattr(self, "html", None)
-        if page is not None and html is not None:
-            page(html)
+        if result and html is not None:
+            from umm.figures.report import write
+
+            write(html, *result)
             self.output.note(f"wrote {html}; it opens in any browser, offline")
 
 

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from fractions import Fraction
-from pathlib import Path
+from functools import partial
 from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 import click
@@ -185,11 +185,5 @@ def show_scales(asked: Scaled, scaling: "Scaling", more: dict[str, Any]) -> None
     """Give numbers side by side as the answer, as JSON with something more."""
     from umm.cli.printed.tables import print_scaling
 
-    def page(html: Path) -> None:
-        from umm.figures.what_if import write_scaling
-
-        write_scaling(scaling, html)
-
-    asked.answer(
-        lambda: more | {"scaling": scaling.to_dict()}, lambda console: print_scaling(console, scaling), page
-    )
+    record, shown = more | {"scaling": scaling.to_dict()}, partial(print_scaling, scaling=scaling)
+    asked.answer(lambda: record, shown, [scaling])
