@@ -10,7 +10,7 @@ from umm.numbers import real_in, whole_in
 from umm.units import parse_dimension
 
 LONGEST = 8192  # characters of an address that are read
-Reader = Callable[[str], Any]
+Reader = Callable[[str, str], Any]  # returns the value of a part, from its name and its text
 S = TypeVar("S")
 
 
@@ -53,11 +53,11 @@ def unknown(name: str, parts: Iterable[str]) -> InputError:
     return InputError(f"unknown parameter {name[:40]!r}; {short}")
 
 
-def one_of(name: str, values: Iterable[str]) -> Reader:
+def one_of(values: Iterable[str]) -> Reader:
     """Return a reader of one of some texts."""
     known = tuple(values)
 
-    def check(text: str) -> str:
+    def check(name: str, text: str) -> str:
         if text not in known:
             raise InputError(f"{name} {text[:40]!r} is unknown; choose from {', '.join(known)}")
         return text
@@ -65,15 +65,15 @@ def one_of(name: str, values: Iterable[str]) -> Reader:
     return check
 
 
-def switch(name: str) -> Reader:
-    """Return a reader of 0 or 1 as no or yes."""
-    return lambda text: one_of(name, ("0", "1"))(text) == "1"
+def switch(name: str, text: str) -> bool:
+    """Read 0 or 1 as no or yes."""
+    return bool(one_of(("0", "1"))(name, text) == "1")
 
 
-def whole(name: str, least: int = 0, most: int = 2**31, empty: int | None = None) -> Reader:
+def whole(least: int = 0, most: int = 2**31, empty: int | None = None) -> Reader:
     """Return a reader of a whole number; an empty text is ``empty``, if that is given."""
 
-    def check(text: str) -> int:
+    def check(name: str, text: str) -> int:
         if not text and empty is not None:
             return empty
         number = whole_in(text, least, most + 1)
@@ -84,37 +84,29 @@ def whole(name: str, least: int = 0, most: int = 2**31, empty: int | None = None
     return check
 
 
-def number(name: str) -> Reader:
-    """Return a reader of a number of at least 0: 12, 0.1; few decimals, so it is written back unchanged."""
-
-    def check(text: str) -> float:
-        real = real_in(text) if re.fullmatch(r"[0-9]{1,9}(\.[0-9]{1,4})?", text) else None
-        if real is None:
-            raise InputError(f"{name} {text[:40]!r} is not a number of at least 0, with up to four decimals")
-        return real
-
-    return check
+def number(name: str, text: str) -> float:
+    """Read a number of at least 0: 12, 0.1; few decimals, so it is written back unchanged."""
+    real = real_in(text) if re.fullmatch(r"[0-9]{1,9}(\.[0-9]{1,4})?", text) else None
+    if real is None:
+        raise InputError(f"{name} {text[:40]!r} is not a number of at least 0, with up to four decimals")
+    return real
 
 
-def size(name: str) -> Reader:
-    """Return a reader of a dimension: 8192, 8K."""
-
-    def check(text: str) -> int:
-        try:
-            dimension = parse_dimension(text)
-        except InputError as error:
-            raise InputError(f"{name}: {error}") from None
-        if dimension < 1:
-            raise InputError(f"{name}: {dimension} is not a dimension; it must be a whole number ≥ 1")
-        return dimension
-
-    return check
+def size(name: str, text: str) -> int:
+    """Read a dimension: 8192, 8K."""
+    try:
+        dimension = parse_dimension(text)
+    except InputError as error:
+        raise InputError(f"{name}: {error}") from None
+    if dimension < 1:
+        raise InputError(f"{name}: {dimension} is not a dimension; it must be a whole number ≥ 1")
+    return dimension
 
 
-def plain(name: str, most: int = 120) -> Reader:
+def plain(most: int = 120) -> Reader:
     """Return a reader of any text that can be printed and is not too long."""
 
-    def check(text: str) -> str:
+    def check(name: str, text: str) -> str:
         if len(text) > most or not text.isprintable():
             raise InputError(
                 f"{name} of {len(text)} characters is not read; it has at most {most}, printable"

@@ -6,9 +6,9 @@ from typing import Any
 from dash import html
 
 from umm.explorer.copies import as_command, as_python, as_search, as_toml
-from umm.explorer.layout import FIGURES, MORE, PARTS, named, programs
+from umm.explorer.layout import FIGURES, MORE, PARTITIONS, named, programs
 from umm.explorer.point import NONE, Files
-from umm.explorer.state import LOOKS, OPERANDS, OPTIONAL, SIZES, State, as_text
+from umm.explorer.state import CHOICE, LOOKS, OPERANDS, PARTS, SIZES, SWITCH, TEXT, State, as_text, of_kind
 from umm.explorer.tabs import TABS
 from umm.explorer.view import Shown, View, table
 from umm.layouts.places import replication_factors
@@ -22,20 +22,7 @@ from umm.traces.trace import Trace
 from umm.traces.traffic import bytes_by_kind
 from umm.units import format_bytes, format_seconds
 
-CHOSEN = (
-    "machine", "chain", "dtype", "decode", "backward", "stationary", "algorithm", "space", "tab", "across",
-    "rank", "statement",
-)  # fmt: skip
-"""What is chosen from a few; tabs that know of what show ``what``, ``over``, ``down`` and ``right``."""
-TYPED = (
-    *"mnk", *SIZES, "dropout", "nodes", "ranks", *OPERANDS, "layouts", "given", "memory", "choices",
-    "optimizer", "layers", "op", "counts", "price", "step",
-)  # fmt: skip
-SWITCHES = ("grow", "data")
-EMPTY = {
-    **dict.fromkeys((*OPTIONAL, "layers", "nodes", "ranks", "price"), "0"),
-    "op": "-1",
-}  # typed; what nothing stands for
+CHOSEN, TYPED, SWITCHES = map(of_kind, (CHOICE, TEXT, SWITCH))
 CONTROLS = [
     *(
         f"{name}.value"
@@ -58,7 +45,9 @@ def control_values(state: State, divisors: list[int]) -> Shown:
     """Return the values of the controls for a state."""
     shown: Shown = {f"{name}.value": getattr(state, name) for name in CHOSEN}
     texts = {name: as_text(getattr(state, name)) for name in (*TYPED, "decode", "backward", "statement")}
-    shown |= {f"{name}.value": "" if EMPTY.get(name) == text else text for name, text in texts.items()}
+    shown |= {
+        f"{name}.value": "" if PARTS[name].get("nothing") == text else text for name, text in texts.items()
+    }
     for option in known():
         value = getattr(state.options, option.name)
         shown[f"{option.name}.value"] = option.typed(value) if isinstance(value, bool) else value
@@ -70,7 +59,7 @@ def control_values(state: State, divisors: list[int]) -> Shown:
         partition, _, replicated = getattr(state, x).partition("@")
         count = replicated.partition(":")[0] or "1"
         factor = whole_in(count) or 1
-        shown[f"{x}-part.value"] = partition if partition in PARTS else None
+        shown[f"{x}-part.value"] = partition if partition in PARTITIONS else None
         shown[f"{x}-index.value"] = divisors.index(factor) if factor in divisors else 0
     return shown
 

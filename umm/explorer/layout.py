@@ -7,7 +7,7 @@ from dash import dcc, html
 
 from umm.algorithms.scheduling import names
 from umm.dtypes import DTYPES
-from umm.explorer.state import LOOKS, OPERANDS, SIZES, Sizes, State, models_on_page, usual_values
+from umm.explorer.state import LOOKS, OPERANDS, PARTS, SIZES, Sizes, State, models_on_page, usual_values
 from umm.explorer.tabs import TABS
 from umm.explorer.view import choice, pills, text_input
 from umm.plans.multiply.options import known
@@ -15,61 +15,10 @@ from umm.program.presets import PRESETS
 
 MORE = ("attention-stored", "transformer-layer-stored", "summa25-layer", "newton-schulz")
 """Presets that few want: they are not in sight with the others."""
-PARTS = ("row", "col", "2d")
+PARTITIONS = ("row", "col", "2d")
 FIGURES = ("makespan", "of peak", "moved", "exposed", "memory", "actions")  # of a prediction, in a strip
 SHAPES = {"a": "m × k", "b": "k × n", "c": "m × n"}
 COPIES = ("command", "search", "python", "toml")
-# Of each control its label, its unit, and what is said of it beside the pointer.
-FIELDS = {
-    "m": ("m", "rows of A and C", "48K is 49152."),
-    "n": ("n", "columns of B and C", "48K is 49152."),
-    "k": ("k", "columns of A, rows of B", "48K is 49152."),
-    "tokens": ("tokens", "rows of the activations", "8K is 8192."),
-    "hidden": ("hidden", "columns of X and Y", "8K is 8192."),
-    "ffn": ("ffn", "columns inside the MLP", "8K is 8192."),
-    "heads": ("heads", "", "Attention heads."),
-    "kv_heads": ("KV heads", "empty: as many as heads", "Heads of keys and values."),
-    "sequences": ("sequences", "equal parts of the tokens", "Attention stays within a sequence."),
-    "context": ("context", "tokens before the one decoded", "8K is 8192."),
-    "batch": ("batch", "sequences, one token of each", "How many are decoded together."),
-    "vocab": ("vocab", "rows of the embedding", "The vocabulary of an embedding or a head."),
-    "experts": ("experts", "", "Experts of a mixture."),
-    "top_k": ("top k", "experts of each token", "Experts that each token goes to."),
-    "shared": ("shared", "empty: none", "Experts to which every token goes."),
-    "dtype": ("Type", "of A and B, or of all tensors", "C of half-precision inputs is float32."),
-    "dropout": ("dropout", "of the MLP's activations", "0.1 drops a tenth."),
-    "machine": ("Machine", "", "A shipped machine, or the name of a file dropped below."),
-    "nodes": ("Nodes", "empty: the machine's own", "For machines whose file has network cards."),
-    "ranks": ("Ranks", "empty: one rank per device", "Processes that share the work."),
-    "layouts": (
-        "layouts",
-        "empty: a row of the search",
-        "megatron, sequence, data, or a layout for some tensors: X=row,W1=col@2.",
-    ),
-    "memory": (
-        "memory",
-        "of a rank: 16GiB, or 2x",
-        "Budget of a rank: 16GiB, or 2x the unreplicated share. Points over it are greyed.",
-    ),
-    "given": (
-        "given",
-        "a=row,c=row, or X=row",
-        "Where inputs start and C must end; moving them takes time.",
-    ),
-    "choices": (
-        "choices",
-        "of the search: all, or a list",
-        "Layouts that the search chooses from: row,col,2d, or all.",
-    ),
-    "optimizer": (
-        "optimizer",
-        "bytes per weight element",
-        "State stored beside the weights: 12 for Adam in float32.",
-    ),
-    "layers": ("layers", "empty: one", "Layers whose memory counts; the search times one in the middle."),
-    "algorithm": ("algorithm", "", "The universal one, or another that moves operands to its own layouts."),
-}
-HINTS = {"memory": "90 % of its device", "given": "as laid out", "choices": "row,col,2d,row@p"}
 
 
 def page(dropped: str = "", presets: Sizes | None = None) -> Any:
@@ -169,7 +118,7 @@ def _program(presets: Sizes, models: Sizes) -> list[Any]:
         dcc.Dropdown(list(MORE), id="more", placeholder="more …", searchable=False),
         _drop("drop-chain", "Drop a chain file, or "),
         _presets("multiplies", presets, "presets of m, n and k"),
-        *(_field(x) for x in FIELDS if x in (*"mnk", *SIZES)),
+        *(_field(x) for x in PARTS if x in (*"mnk", *SIZES)),
         _presets("models", models, "sizes of public models"),
         _field("dtype", choice("dtype", DTYPES)),
         _field("dropout"),
@@ -198,14 +147,14 @@ def _drop(name: str, words: str) -> Any:
 
 
 def _field(name: str, control: Any = None) -> Any:
-    label, unit, help_ = FIELDS[name]
+    about = PARTS[name]
     parts = [
-        html.Label(label, htmlFor=name),
-        control or text_input(name, HINTS.get(name, "")),
-        html.Span(unit, className="unit"),
+        html.Label(about.get("label", name), htmlFor=name),
+        control or text_input(name, about.get("hint", "")),
+        html.Span(about.get("unit", ""), className="unit"),
     ]
     look = "field wide" if name == "machine" else "field"
-    return html.Div(parts, className=look, title=help_, id=f"{name}-field")
+    return html.Div(parts, className=look, title=about["help"], id=f"{name}-field")
 
 
 def _operand(x: str) -> Any:
@@ -213,7 +162,7 @@ def _operand(x: str) -> Any:
     return html.Fieldset(
         [
             html.Legend([matrix, html.Span(f" {SHAPES[x]}", className="unit")]),
-            pills(f"{x}-part", PARTS),
+            pills(f"{x}-part", PARTITIONS),
             html.Div(
                 [
                     html.Label("replicas", htmlFor=f"{x}-index"),

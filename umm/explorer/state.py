@@ -42,77 +42,158 @@ TABS = (
     "leaderboard", "replication", "coordinates", "schedule", "links", "tiles", "roofline", "whatif",
     "scaling", "step", "measured",
 )  # fmt: skip
-SEARCHED = ("memory", "space", "choices", "optimizer", "layers")
-"""What only says which points stand beside the one that is shown."""
-LOOKS = (
-    "tab", "across", "fixed", "grow", "down", "right", "rank", "statement", "op", "what", "over", "counts",
-    "price", "step", "pin", "data",
-)  # fmt: skip
-"""What only says how one looks at it."""
 Sizes = Mapping[str, Mapping[str, int]]
+
+
+CHOICE, TEXT, SWITCH = "choice", "text", "switch"
+"""Controls by which a part is chosen; one without has a slider, a list of its tab, or a button."""
+LOOK, SEARCH = "look", "search"
+"""Kinds of parts that ask no other question: how one looks at the point, which points stand beside it."""
+
+
+def part(usual: Any, read: Reader, control: str = "", *, kind: str = "", **about: str) -> Any:
+    """Return a part of the state, as an address and the page have it.
+
+    Args:
+        usual: Its value where an address does not say it.
+        kind: ``LOOK`` or ``SEARCH`` unless it is part of the question.
+        about: Of its control the ``label`` if that is not its name, its ``unit``, the ``help`` beside the
+            pointer, and the ``hint`` and the value (``nothing``) of an empty text.
+    """
+    return field(default=usual, metadata={"read": read, "control": control, "kind": kind, **about})
+
+
+def _chain(name: str, text: str) -> str:
+    """Read the name of a preset or of a file; nothing for one multiply."""
+    if text.endswith(".toml"):
+        return str(plain(40)(name, text))
+    if text and text not in PRESETS:
+        raise InputError(f"chain {text[:40]!r} is unknown; choose from {', '.join(PRESETS)}, or a .toml file")
+    return text
+
+
+def _dtype(name: str, text: str) -> Any:
+    return one_of(DTYPES)(name, canonical(text))
+
+
+def _algorithm(name: str, text: str) -> Any:
+    return one_of(names())(name, text)  # those that are installed by now
+
+
+IN_48K, IN_8K = "48K is 49152.", "8K is 8192."
 
 
 @dataclass(frozen=True)
 class State:
     """All that is chosen on the page."""
 
-    machine: str = "h100-8"  # a shipped machine, or the name of a file that was dropped in
-    chain: str = ""  # a chain by the name of its preset or of a file; nothing for one multiply
-    m: int = 8192  # rows of A and C
-    n: int = 49152  # columns of B and C
-    k: int = 12288  # columns of A, rows of B
-    tokens: int = 8192  # rows of a chain's activations
-    hidden: int = 4096  # columns of its input and output
-    ffn: int = 16384  # columns between the multiplies of an MLP
-    heads: int = 32  # attention heads
-    kv_heads: int = 0  # heads of keys and values; 0 for as many as heads
-    sequences: int = 1  # equal parts of the tokens that attend to themselves alone
-    decode: bool = False  # whether a chain computes one token of each sequence, in place of all tokens
-    context: int = 4096  # tokens of each sequence before the one that is decoded
-    batch: int = 8  # sequences of which one token each is decoded
-    vocab: int = 32768  # vocabulary of an embedding or a head
-    experts: int = 8  # experts of a mixture
-    top_k: int = 2  # experts that each token goes to
-    shared: int = 0  # experts to which every token goes
-    dtype: str = "float32"  # type of A and B, or of all tensors of a chain
-    backward: bool = False  # whether a chain's gradients follow
-    dropout: float = 0.0  # share of an MLP's activations that are dropped
-    nodes: int = 0  # of the machine; 0 for as many as its file has
-    ranks: int = 0  # processes; 0 for as many as the machine has devices
-    a: str = "row"  # layout of A as text; it may be one that does not exist, and the page says why
-    b: str = "row"  # layout of B
-    c: str = "row"  # layout of C
-    # Of a chain's tensors, `X=row,W1=col`, or by name; nothing for those of a row of the search.
-    layouts: str = ""
-    row: int = 1  # which of the best that is, from 1
-    given: str = ""  # where inputs are now, and where C shall end, `a=row,c=row`; nothing for as laid out
-    stationary: str = "auto"  # the matrix that stays in place, or `auto`; of a chain `best` too
-    algorithm: str = UNIVERSAL  # the universal one, or another by name
+    machine: str = part(
+        "h100-8", plain(), CHOICE, label="Machine",
+        help="A shipped machine, or the name of a file dropped below.",
+    )  # fmt: skip
+    chain: str = part("", _chain, CHOICE)  # a preset or a file by name; nothing for one multiply
+    m: int = part(8192, size, TEXT, unit="rows of A and C", help=IN_48K)
+    n: int = part(49152, size, TEXT, unit="columns of B and C", help=IN_48K)
+    k: int = part(12288, size, TEXT, unit="columns of A, rows of B", help=IN_48K)
+    tokens: int = part(8192, size, TEXT, unit="rows of the activations", help=IN_8K)
+    hidden: int = part(4096, size, TEXT, unit="columns of X and Y", help=IN_8K)
+    ffn: int = part(16384, size, TEXT, unit="columns inside the MLP", help=IN_8K)
+    heads: int = part(32, size, TEXT, help="Attention heads.")
+    kv_heads: int = part(
+        0, whole(empty=0), TEXT, label="KV heads", unit="empty: as many as heads", nothing="0",
+        help="Heads of keys and values.",
+    )  # fmt: skip
+    sequences: int = part(
+        1, size, TEXT, unit="equal parts of the tokens", help="Attention stays within a sequence.",
+    )  # fmt: skip
+    decode: bool = part(False, switch, CHOICE)  # whether one token of each sequence is computed, not all
+    context: int = part(4096, size, TEXT, unit="tokens before the one decoded", help=IN_8K)
+    batch: int = part(
+        8, size, TEXT, unit="sequences, one token of each", help="How many are decoded together.",
+    )  # fmt: skip
+    vocab: int = part(
+        32768, size, TEXT, unit="rows of the embedding", help="The vocabulary of an embedding or a head.",
+    )  # fmt: skip
+    experts: int = part(8, size, TEXT, help="Experts of a mixture.")
+    top_k: int = part(
+        2, size, TEXT, label="top k", unit="experts of each token", help="Experts that each token goes to.",
+    )  # fmt: skip
+    shared: int = part(
+        0, whole(empty=0), TEXT, unit="empty: none", nothing="0", help="Experts to which every token goes.",
+    )  # fmt: skip
+    dtype: str = part(
+        "float32", _dtype, CHOICE, label="Type", unit="of A and B, or of all tensors",
+        help="C of half-precision inputs is float32.",
+    )  # fmt: skip
+    backward: bool = part(False, switch, CHOICE)  # whether a chain's gradients follow
+    dropout: float = part(0.0, number, TEXT, unit="of the MLP's activations", help="0.1 drops a tenth.")
+    nodes: int = part(
+        0, whole(most=MOST_RANKS, empty=0), TEXT, label="Nodes", unit="empty: the machine's own", nothing="0",
+        help="For machines whose file has network cards.",
+    )  # fmt: skip
+    ranks: int = part(
+        0, whole(most=MOST_RANKS, empty=0), TEXT, label="Ranks", unit="empty: one rank per device",
+        nothing="0", help="Processes that share the work.",
+    )  # fmt: skip
+    # Layouts as text; one that does not exist is refused, with the reason, when it is looked at.
+    a: str = part("row", plain(), TEXT)
+    b: str = part("row", plain(), TEXT)
+    c: str = part("row", plain(), TEXT)
+    layouts: str = part(
+        "", plain(LONGEST // 2), TEXT, unit="empty: a row of the search",
+        help="megatron, sequence, data, or a layout for some tensors: X=row,W1=col@2.",
+    )  # fmt: skip
+    row: int = part(1, whole(least=1))  # which of the best that is, from 1
+    given: str = part(
+        "", plain(), TEXT, unit="a=row,c=row, or X=row", hint="as laid out",
+        help="Where inputs start and C must end; moving them takes time.",
+    )  # fmt: skip
+    # The matrix that stays in place, or `auto`; of a chain `best` too.
+    stationary: str = part("auto", one_of(STATIONARY), CHOICE)
+    algorithm: str = part(
+        UNIVERSAL, _algorithm, CHOICE,
+        help="The universal one, or another that moves operands to its own layouts.",
+    )  # fmt: skip
     options: Options = field(default_factory=Options)  # the other choices of the universal algorithm
-    memory: str = ""  # budget of a rank, as typed: `16GiB`, `2x`, or nothing
+    memory: str = part(
+        "", plain(24), TEXT, kind=SEARCH, unit="of a rank: 16GiB, or 2x", hint="90 % of its device",
+        help="Budget of a rank: 16GiB, or 2x the unreplicated share. Points over it are greyed.",
+    )  # fmt: skip
     # Which points stand beside a multiply: those of a `search`, or those of the `paper`.
-    space: str = "search"
-    choices: str = ""  # layouts that a chain's search chooses from, `row,col,2d`; nothing for its own
-    optimizer: float = 0.0  # bytes of optimizer state for each element of a weight
-    layers: int = 0  # of a chain, whose memory counts; 0 for one
-    tab: str = "leaderboard"  # the tab in sight
-    across: str = "C"  # the operand whose replication factor the heat map leaves to its slider
-    fixed: int = 0  # that factor, or 0 for the best
-    grow: bool = False  # whether the heat map is followed over larger m
-    down: str = ""  # the tensor of a chain whose factors the heat map has down, or nothing for the first
-    right: str = ""  # the one whose factors it has to the right
-    rank: int = -1  # the rank the schedule is zoomed to, or −1 for all
-    statement: int = 0  # whose tensors of a chain the tiles show, from 1; 0 for the one of the action
-    op: int = -1  # the action whose slices the tiles light, or −1
-    what: str = ""  # the number of the machine that is asked about, or nothing for the first
-    # What is compared in the scaling table, `nodes` or `ranks`; nothing for nodes if there may be several.
-    over: str = ""
-    counts: str = ""  # how many of them, `1,2,4,8`; nothing for these, of ranks those of one node
-    price: float = 0.0  # dollars for a device for an hour, or 0
+    space: str = part("search", one_of(SPACES), CHOICE, kind=SEARCH)
+    choices: str = part(
+        "", plain(), TEXT, kind=SEARCH, unit="of the search: all, or a list", hint="row,col,2d,row@p",
+        help="Layouts that the search chooses from: row,col,2d, or all.",
+    )  # fmt: skip
+    optimizer: float = part(
+        0.0, number, TEXT, kind=SEARCH, unit="bytes per weight element",
+        help="State stored beside the weights: 12 for Adam in float32.",
+    )  # fmt: skip
+    layers: int = part(
+        0, whole(empty=0), TEXT, kind=SEARCH, unit="empty: one", nothing="0",
+        help="Layers whose memory counts; the search times one in the middle.",
+    )  # fmt: skip
+    tab: str = part("leaderboard", one_of(TABS), CHOICE, kind=LOOK)  # the tab in sight
+    # The operand whose replication factor the heat map leaves to its slider, and that factor, 0 for the best.
+    across: str = part("C", one_of(MATRICES), CHOICE, kind=LOOK)
+    fixed: int = part(0, whole(), kind=LOOK)
+    grow: bool = part(False, switch, SWITCH, kind=LOOK)  # whether the heat map is followed over larger m
+    # The tensors of a chain whose factors the heat map has down and to the right; nothing for the first.
+    down: str = part("", plain(64), kind=LOOK)
+    right: str = part("", plain(64), kind=LOOK)
+    rank: int = part(-1, whole(least=-1), CHOICE, kind=LOOK)  # the schedule is zoomed to; −1 for all
+    # Whose tensors of a chain the tiles show, from 1; 0 for the statement of the action.
+    statement: int = part(0, whole(), CHOICE, kind=LOOK)
+    op: int = part(-1, whole(least=-1), TEXT, kind=LOOK, nothing="-1")  # whose slices the tiles light, or −1
+    what: str = part("", plain(), kind=LOOK)  # the number that is asked about; nothing for the first
+    # What is compared in the scaling table, and how many of them; nothing for nodes if there may be several.
+    over: str = part("", one_of(OVER), kind=LOOK)
+    counts: str = part("", plain(64), TEXT, kind=LOOK)
+    price: float = part(0.0, number, TEXT, kind=LOOK, nothing="0")  # dollars for a device for an hour, or 0
     # Model and sizes of a training step, `model=llama-3-8b batch=64 length=8K`; nothing for these.
-    step: str = ""
-    pin: str = ""  # the point to compare with, as a query, or nothing
-    data: bool = False  # whether the numbers stand under every figure
+    step: str = part("", plain(240), TEXT, kind=LOOK)
+    pin: str = part("", plain(LONGEST // 2), kind=LOOK)  # the point to compare with, as a query, or nothing
+    data: bool = part(False, switch, SWITCH, kind=LOOK)  # whether the numbers stand under every figure
 
     @property
     def query(self) -> str:
@@ -133,7 +214,7 @@ class State:
     def point(self) -> "State":
         """The same question asked in the same way, without choices of the view."""
         usual = State()
-        return replace(self, **{name: getattr(usual, name) for name in ("row", *SEARCHED, *LOOKS)})
+        return replace(self, **{name: getattr(usual, name) for name in ("row", *of_kind(SEARCH), *LOOKS)})
 
     @property
     def of_file(self) -> bool:
@@ -192,6 +273,18 @@ class State:
         return replace(self, **texts, stationary=stationary, options=options, algorithm=UNIVERSAL, op=-1)
 
 
+PARTS: Mapping[str, Mapping[str, Any]] = {x.name: x.metadata for x in fields(State) if x.metadata}
+"""Declarations of parts by name, beside the options of the universal algorithm."""
+
+
+def of_kind(kind: str) -> tuple[str, ...]:
+    """Return the parts with a control of a kind, or of a kind themselves."""
+    return tuple(x for x, about in PARTS.items() if kind in (about["control"], about["kind"]))
+
+
+LOOKS = of_kind(LOOK)
+
+
 def read(query: str) -> tuple[State, list[str]]:
     """Return the state that a URL's query describes, and a line for each part of it that means nothing.
 
@@ -219,11 +312,11 @@ def changed(state: State, name: str, text: str) -> State:
             )
         sizes: Mapping[str, Any] = models[text]
         return replace(state, **sizes)
-    if name in READERS:
-        return replace(state, **{name: READERS[name](text)})
+    if name in PARTS:
+        return replace(state, **{name: PARTS[name]["read"](name, text)})
     option = next((x for x in known() if x.name == name), None)
     if option is None:
-        raise unknown(name, [*READERS, *(x.name for x in known())])
+        raise unknown(name, [*PARTS, *(x.name for x in known())])
     return replace(state, options=replace(state.options, **{name: option.read(text)}))
 
 
@@ -253,54 +346,5 @@ def as_text(value: bool | int | float | str) -> str:
 
 def _values(state: State) -> dict[str, str]:
     """Return every part as the text that a URL has for it."""
-    texts = {x.name: as_text(getattr(state, x.name)) for x in fields(state) if x.name != "options"}
+    texts = {x: as_text(getattr(state, x)) for x in PARTS}
     return texts | {x.name: x.typed(getattr(state.options, x.name)) for x in known()}
-
-
-def _chain(text: str) -> str:
-    """Return the name of a preset or of a file; nothing for one multiply."""
-    if text.endswith(".toml"):
-        return str(plain("chain", 40)(text))
-    if text and text not in PRESETS:
-        raise InputError(f"chain {text[:40]!r} is unknown; choose from {', '.join(PRESETS)}, or a .toml file")
-    return text
-
-
-READERS: Mapping[str, Reader] = {
-    "machine": plain("machine"),
-    "chain": _chain,
-    **{name: size(name) for name in (*"mnk", *(x for x in SIZES if x not in OPTIONAL))},
-    **{name: whole(name, empty=0) for name in (*OPTIONAL, "layers")},
-    "decode": switch("decode"),
-    "dtype": lambda text: one_of("dtype", DTYPES)(canonical(text)),
-    "backward": switch("backward"),
-    "dropout": number("dropout"),
-    "ranks": whole("ranks", most=MOST_RANKS, empty=0),
-    "nodes": whole("nodes", most=MOST_RANKS, empty=0),
-    **{name: plain(name) for name in OPERANDS},
-    "layouts": plain("layouts", LONGEST // 2),
-    "row": whole("row", least=1),
-    "given": plain("given"),
-    "stationary": one_of("stationary", STATIONARY),
-    "algorithm": lambda text: one_of("algorithm", names())(text),
-    "memory": plain("memory", 24),
-    "space": one_of("space", SPACES),
-    "choices": plain("choices"),
-    "optimizer": number("optimizer"),
-    "tab": one_of("tab", TABS),
-    "across": one_of("across", MATRICES),
-    "fixed": whole("fixed"),
-    "grow": switch("grow"),
-    "down": plain("down", 64),
-    "right": plain("right", 64),
-    "rank": whole("rank", least=-1),
-    "statement": whole("statement"),
-    "op": whole("op", least=-1),
-    "what": plain("what"),
-    "over": one_of("over", OVER),
-    "counts": plain("counts", 64),
-    "price": number("price"),
-    "step": plain("step", 240),
-    "pin": plain("pin", LONGEST // 2),
-    "data": switch("data"),
-}

@@ -15,12 +15,12 @@ from fuzz.strings import odd_text
 from fuzz.texts import FOREIGN, LAYOUTS
 from umm.explorer.app import make_app
 from umm.explorer.copies import as_command, as_python, as_search, as_toml
-from umm.explorer.state import READERS, read
+from umm.explorer.state import PARTS, read
 from umm.explorer.uploads import content_of, topology, trace_or_store
 from umm.machines.files import named_file
 from umm.space import Store
 
-NAMES = (*READERS, "policy", "prefetch", "reuse", "max_gemms", "offset", "granularity", "final", "colour", "")
+NAMES = (*PARTS, "policy", "prefetch", "reuse", "max_gemms", "offset", "granularity", "final", "colour", "")
 
 
 def address(random: Random, _folder: Path) -> str:
