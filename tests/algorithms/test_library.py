@@ -556,6 +556,33 @@ def test_a_pair_takes_what_the_library_does_from_a_root_or_to_it_and_no_longer_o
         assert seconds(what, nbytes, faster, 2) <= took * (1 + 1e-6)
 
 
+@pytest.mark.parametrize("name", ["h100-8", "gb200-nvl72", "a10-8"])
+@pytest.mark.parametrize("what", ["broadcast", "reduce"])
+def test_a_few_ranks_with_a_root_take_what_the_library_does(name, what):
+    """Latencies of four chunks did not fit into its start: 1 to 8 MiB took up to 93 % longer."""
+    machine = umm.machine(name)
+    for ranks in (3, 4, 5):
+        for nbytes in (2**20, 2**21, 2**22, 2**23, 2**28):
+            law = choose(machine, what, tuple(range(ranks)), ranks, nbytes).seconds
+            assert seconds(what, nbytes, machine, ranks) == pytest.approx(law, rel=0.13)
+
+
+@pytest.mark.parametrize("name", ["h100-8", "dgx-spark-2", "pvc-12-planes"])
+def test_a_large_sum_of_a_pair_at_one_of_them_goes_straight_there(name):
+    """Half went there and back: 256 MiB took 16 to 49 % longer."""
+    law = choose(umm.machine(name), "reduce", (0, 1), 2, 2**28).seconds
+    assert seconds("reduce", 2**28, name, 2) == pytest.approx(law, rel=0.02)
+
+
+@pytest.mark.parametrize("what", FOUR)
+@pytest.mark.parametrize("ranks", [3, 5, 11])
+def test_tiles_of_gpus_that_others_have_more_of_take_what_the_slowest_links_do(what, ranks):
+    """The law of 3 tiles had the link inside one GPU: 1/12 of the time that the links between take."""
+    for name in ("aurora-12", "pvc-12-planes"):
+        law = choose(machine_of(name), what, tuple(range(ranks)), ranks, 2**26).seconds
+        assert seconds(what, 2**26, name, ranks) == pytest.approx(law, rel=0.07)
+
+
 def test_pairs_between_nodes_exchange_at_once_and_rings_of_one_rank_a_node_in_one_chunk():
     machine = umm.machine("dgx-h100x4")
     for what, ranks in (("all-to-all", range(16)), ("all-gather", range(0, 32, 8))):

@@ -7,10 +7,11 @@ is a wait. Links are charged what the library puts on them, so that others' tran
 piece where its blocks or its protocol do not fill the link, less where the switch adds.
 """
 
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import lru_cache, partial
-from itertools import product
+from itertools import permutations, product
 from math import inf, log2
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -124,6 +125,8 @@ def choose(
     if groups:  # what is for other groups takes the links between them, also where siblings pass it on
         inside = hears(machine, tuple(groups[0]), total)[0]
         width = (width - inside) * (p - 1) / (p - len(groups[0]))
+    elif tiered(machine) and len(nodes) == 1:
+        width = _all_hear(machine, ranks, total)
     seconds = {x: paces[x].seconds(what, nbytes, p, width) for x in considered(paces, what, nbytes, p)}
     name = min(seconds, key=seconds.__getitem__)
     pace = paces[name]
@@ -166,6 +169,20 @@ def hears(machine: Machine, ranks: tuple[int, ...], total: int) -> tuple[float, 
     return machine.hears([machine.device_of(rank, total) for rank in ranks])
 
 
+@lru_cache(maxsize=4096)
+def _all_hear(machine: Machine, ranks: tuple[int, ...], total: int) -> float:
+    """Return the bytes/s by which each rank hears from the others while all do, by the fullest link."""
+    devices = [machine.device_of(rank, total) for rank in ranks]
+    loads = Counter(link for pair in permutations(devices, 2) for link in machine.route(*pair))
+    slowest = max(count / float(machine.link_bandwidth[link]) for link, count in loads.items())
+    return (len(ranks) - 1) / slowest
+
+
+def tiered(machine: Machine) -> bool:
+    """Return whether faster links join some devices of a node."""
+    return not machine.fabric.nodes and (machine.fabric.near >= 2 or bool(machine.fabric.tiers))
+
+
 def domains(machine: Machine, ranks: Sequence[int], total: int) -> list[list[int]]:
     """Return the ranks by node; all together where devices are in none."""
     return nodes_of(machine, ranks, total) if machine.fabric.nodes else [list(ranks)]
@@ -173,7 +190,7 @@ def domains(machine: Machine, ranks: Sequence[int], total: int) -> list[list[int
 
 def tiers(machine: Machine, ranks: Sequence[int], total: int) -> list[list[int]]:
     """Return ranks of one node by the group that faster links join; [] if none, or of unlike sizes."""
-    if machine.fabric.nodes or (machine.fabric.near < 2 and not machine.fabric.tiers):
+    if not tiered(machine):
         return []
     groups = tiers_of(machine, ranks, total)
     sizes = {len(group) for group in groups}
@@ -491,6 +508,9 @@ def broadcast(x: Broadcast) -> None:
     with x.build.collective(choice.wait_s):
         if not choice.between:
             _in_order(x, choice, lambda r: [source] * (r == source.rank), lambda r: [x.into(r)])
+        if len(x.ranks) == 2:  # nobody relays anything
+            direct.broadcast(replace(x, manner=how))
+            return
         hierarchical.broadcast(replace(x, manner=how), at_once=not choice.between)
 
 
@@ -501,6 +521,9 @@ def reduce(x: Reduce) -> None:
     with x.build.collective(choice.wait_s):
         if not choice.between:
             _in_order(x, choice, lambda r: [x.given(r)], lambda r: [into] * (r == into.rank), ADD)
+        if len(x.ranks) == 2:
+            direct.reduce(replace(x, manner=how))
+            return
         hierarchical.reduce(replace(x, manner=how), at_once=not choice.between)
 
 
@@ -510,15 +533,20 @@ def _rooted(x: Exchange[Any, Any], what: str, piece: Slice) -> tuple[Choice, Man
     how = choice.manner(x.manner)
     if choice.between or x.manner.chunks is not None or choice is NOTHING:
         return choice, how
-    latency = hears(x.build.machine, tuple(x.ranks), x.build.ranks)[1]
-    if len(x.ranks) == 2:  # all goes straight, in two messages, of whose latencies `choose` has taken off one
-        return choice._replace(wait_s=max(0.0, choice.wait_s - latency)), replace(how, chunks=1)
+    p, latency = len(x.ranks), hears(x.build.machine, tuple(x.ranks), x.build.ranks)[1]
+    if p == 2:
+        return choice, how
+    # A chunk's two messages with a rank take two latencies, which have to fit into the library's start: where
+    # it starts too soon for several chunks, there is one.
     nbytes = piece.elements * x.build.tensors[piece.tensor].itemsize
-    chunks = max(1, min(PIPELINED, nbytes // len(x.ranks) // LEAST_CHUNK))
-    # The library's chunks are finer than the schedule's, and its start holds their latencies: so the first
-    # chunk's bytes are taken off the charge, and the latencies of a chunk's two messages off the wait.
+    most = choice.wait_s / (2 * latency) if latency else PIPELINED
+    chunks = max(1, int(min(PIPELINED, nbytes // p // LEAST_CHUNK, most)))
+    # The library's chunks are finer than the schedule's. All bytes pass the root's port. A broadcast's ranks
+    # then hear the last chunk's shares of the p - 2 others; before it, a reduce's add up p - 1 shares of the
+    # first. That time is taken off the charge.
+    beside = (p - 2 if what == "broadcast" else p - 1) / (p * chunks)
     choice = choice._replace(wait_s=max(0.0, choice.wait_s - 2 * chunks * latency))
-    return choice, replace(how, chunks=chunks, charge=choice.charge * chunks / (chunks + 1))
+    return choice, replace(how, chunks=chunks, charge=choice.charge / (1.0 + beside))
 
 
 def _in_order(
