@@ -187,3 +187,14 @@ def test_a_machine_has_corners_with_the_kernels_of_each_engine(name):
     plain = umm.machine(name)
     for engine in plain.choices["engines"]:
         assert corners(umm.machine(name, kernels=engine)), engine
+
+
+@pytest.mark.parametrize("engine", ["vllm", "trtllm", "sglang"])
+@pytest.mark.parametrize("m", [1, 64, 16384])
+def test_kernels_fitted_with_an_efficiency_are_as_uncertain_as_that(engine, m):
+    """A multiply bound by memory had no range: its bytes/s are in the table beside the efficiency."""
+    machine = umm.machine("b200-8", kernels=engine)
+    problem = umm.Problem(m=m, n=8192, k=8192, dtype="bfloat16", ranks=1)
+    now, *ends = (executor("sim").makespan(umm.schedule(problem, x)) for x in (machine, *corners(machine)))
+    assert 0.86 < min(ends) / now < 0.96
+    assert 1.04 < max(ends) / now < 1.14

@@ -93,15 +93,24 @@ def _moved(node: Any, keys: tuple[str, ...], compute: bool, transfers: bool) -> 
         share = float(node["uncertainty"])
         factor = 1.0 + share if higher else 1.0 / (1.0 + share)
         if keys[-1] in ("kernels", *SERVING):
-            rates = {x: _times(node[x], factor, 1.0) for x in RATES if x in node}
-            return sure | rates | {x: _times(node[x], 1.0 / factor, 1.0) for x in TIMES if x in node}
+            return sure | _kernels(node, factor)
         if "value" in node:
-            return sure | {"value": _times(value, factor, 0.95 if less else 1.0)}
+            moved = sure | {"value": _times(value, factor, 0.95 if less else 1.0)}
+            fitted = node.get("kernels", {})  # with the value, so as uncertain as that
+            if fitted and not {"uncertainty", "range"} & fitted.keys():
+                moved["kernels"] = dict(fitted) | _kernels(fitted, factor)
+            return moved
         if not higher:  # of messages, whose link stays the link it is
             by_size = {x: _times(node[x], factor, 1.0) for x in ("bandwidth", "cached_by_size") if x in node}
             again = {"cached": _moved(node["cached"], keys, compute, transfers)} if "cached" in node else {}
             return {**node, **by_size, **again}
     return node
+
+
+def _kernels(table: Mapping[str, Any], factor: float) -> dict[str, Any]:
+    """Return the rates of a table of kernels so many times as high, and its times as much shorter."""
+    rates = {x: _times(table[x], factor, 1.0) for x in RATES if x in table}
+    return rates | {x: _times(table[x], 1.0 / factor, 1.0) for x in TIMES if x in table}
 
 
 def _counts(value: Any) -> bool:
