@@ -49,7 +49,7 @@ def updates(layout: Layout, rank: Ints, tile: Ints) -> tuple[Ints, Bools]:
 
 
 def refills(machine: Machine, ops: OpList, op: Ints, payload: Ints, got: bool) -> Floats | float:
-    """Return by how many seconds transfers make the GEMMs of their ranks longer; see `cost.refill_seconds`."""
+    """Return the seconds by which transfers make GEMMs of their ranks longer; see `cost.refill_seconds`."""
     # Transfers evict a rank's working set from its caches; the more a GEMM works on, the more it loads again.
     (m, n, k), itemsize = ops.sizes, ops.problem.itemsize
     worked_on = (m * k + k * n) * itemsize("A") + m * n * itemsize("C")
