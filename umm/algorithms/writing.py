@@ -25,7 +25,7 @@ from umm.program.problem import MATRICES, Problem
 from umm.program.tensors import Tensor
 from umm.schedules.schedule import Schedule
 from umm.schedules.table.buffers import Slice
-from umm.schedules.table.details import TRANSFERS
+from umm.schedules.table.details import TRANSFERS, is_one_of
 from umm.schedules.table.table import Table
 from umm.schedules.writer.builder import Builder
 
@@ -61,7 +61,7 @@ def counted(schedule: Table) -> Counted:
     >>> moved.words, moved.messages  # 2n²/√p words, 2√p messages
     (96, 6)
     """
-    moving = (np.isin(schedule.kind, TRANSFERS) & (schedule.src != schedule.dst)).nonzero()[0]
+    moving = (is_one_of(schedule.kind, TRANSFERS) & (schedule.src != schedule.dst)).nonzero()[0]
     words = np.prod(schedule.details.shape[moving, 0], axis=1)
 
     def per_rank(ranks: Ints, amounts: Ints) -> Ints:

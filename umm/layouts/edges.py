@@ -193,6 +193,13 @@ class TileGrid:
         return sides
 
     @cached_property
+    def tile_spans(self) -> tuple[Ints, Ints]:
+        """First row and row after the last of every tile, row-major, and the same of columns."""
+        sides = (np.stack([edges[:-1], edges[1:]], axis=1) for edges in (self.row_edges, self.col_edges))
+        rows, cols = sides
+        return rows.repeat(len(cols), axis=0), np.tile(cols, (len(rows), 1))
+
+    @cached_property
     def tile_elements(self) -> Ints:
         """Number of elements of every tile, row-major."""
         rows, cols = (edges[1:] - edges[:-1] for edges in (self.row_edges, self.col_edges))

@@ -8,7 +8,7 @@ from umm.plans.collectives.library import LIBRARY
 from umm.plans.collectives.rings import node_of_ranks
 from umm.program.plan import Jobs, Moves, Plan, Regions
 from umm.schedules.schedule import Schedule
-from umm.schedules.table.details import ACCUMULATE, GEMM, KINDS, MAP, REDUCE, TRANSFERS
+from umm.schedules.table.details import ACCUMULATE, GEMM, KINDS, MAP, REDUCE, TRANSFERS, is_one_of
 
 INSIDE, BETWEEN = "inside a node", "between nodes"
 
@@ -25,13 +25,13 @@ def plan_of(schedule: Schedule, node_of: Ints) -> Plan:
     Actions on the same tensors, of one kind and one level, are one entry. Copies and adds within a rank, and
     actions without operands, are left out.
     """
-    kind, moves = schedule.kind, np.isin(schedule.kind, TRANSFERS)
+    kind, moves = schedule.kind, is_one_of(schedule.kind, TRANSFERS)
     details, buffers = schedule.details, schedule.buffers
     tensors = [schedule.operand_tensors(x) for x in range(schedule.details.operands)]
     far = moves & (node_of[schedule.src] != node_of[schedule.dst])
     by_library = np.array([x.startswith(LIBRARY) for x in schedule.lanes.names], np.bool_)[schedule.lane]
-    some = np.where(moves, schedule.src != schedule.dst, np.isin(kind, (GEMM, MAP))).nonzero()[0]
-    adds = np.isin(kind, (ACCUMULATE, REDUCE))
+    some = np.where(moves, schedule.src != schedule.dst, is_one_of(kind, (GEMM, MAP))).nonzero()[0]
+    adds = is_one_of(kind, (ACCUMULATE, REDUCE))
     # Functions of one name differ in parameters alone, such as the rows of an expert: they are one entry.
     names = [x.name for x in schedule.functions]
     kernel = np.array([*map(names.index, names), -1])[schedule.details.fn]

@@ -24,7 +24,7 @@ from umm.program.problem import Problem
 from umm.program.statements.base import Tensors
 from umm.program.statements.multiply import Members, joinable
 from umm.schedules.schedule import Schedule
-from umm.schedules.table.details import ACCUMULATE, BARRIER, GEMM, GET, REDUCE
+from umm.schedules.table.details import ACCUMULATE, BARRIER, GEMM, GET, REDUCE, is_one_of
 from umm.schedules.table.table import Data
 from umm.schedules.writer.builder import Builder
 
@@ -444,7 +444,7 @@ def begun_by_gemms(part: Schedule) -> tuple[Ints, frozenset[Place]]:
     # Such a tile is one gemm's, whole, and nothing else is added to it, but of replicas after a barrier.
     d, buffers = part.details, part.buffers
     names = [tensor.name for tensor in part.tensors]
-    target, sums = d.buffer[:, 0], np.isin(part.kind, (ACCUMULATE, REDUCE))
+    target, sums = d.buffer[:, 0], is_one_of(part.kind, (ACCUMULATE, REDUCE))
     of_c = (target >= 0) & (target < part.first_temporary)
     of_c[of_c] = buffers.tensor[target[of_c]] == names.index("C")
     gemms = (of_c & (part.kind == GEMM)).nonzero()[0]

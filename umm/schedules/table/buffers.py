@@ -62,18 +62,19 @@ def owned_tiles(tensors: tuple[Tensor, ...]) -> Buffers:
     >>> owned.rank.tolist(), owned.rows.tolist(), owned.cols.tolist()
     ([0, 1], [[0, 2], [2, 4]], [[0, 3], [0, 3]])
     """
-    parts = []
-    for number, tensor in enumerate(tensors):
-        layout = tensor.layout
-        i, j = np.divmod(np.arange(layout.owners.size) % layout.tile_elements.size, layout.grid_shape()[1])
-        rows, cols = (
-            np.stack([edges[part], edges[part + 1]], axis=1)
-            for edges, part in ((layout.row_edges, i), (layout.col_edges, j))
-        )
-        parts.append(
-            temporaries(layout.owners.reshape(-1), np.full(len(i), -1, dtype=np.int64), number, rows, cols)
-        )
-    return joined(parts)
+    if not tensors:
+        return joined([])
+    layouts = [tensor.layout for tensor in tensors]
+    rows, cols = (
+        np.concatenate([x.tile_spans[axis] for x in layouts for _ in range(x.replicas)]) for axis in (0, 1)
+    )
+    number = np.arange(len(tensors)).repeat([x.owners.size for x in layouts])
+    return Buffers(owners(tensors), np.full(len(number), -1, dtype=np.int64), number, rows, cols)
+
+
+def owners(tensors: Sequence[Tensor]) -> Ints:
+    """Return the rank of each owned tile of some tensors, in the order of :func:`owned_tiles`."""
+    return np.concatenate([x.layout.owners.reshape(-1) for x in tensors] or [np.zeros(0, dtype=np.int64)])
 
 
 def first_tiles(tensors: tuple[Tensor, ...]) -> tuple[int, ...]:

@@ -12,7 +12,7 @@ from umm.errors import ScheduleError
 from umm.interval import Interval
 from umm.layouts.layout import Layout
 from umm.program.tensors import Tensor
-from umm.schedules.table.buffers import Buffers, Slice, Slices, first_tiles, joined, owned_tiles
+from umm.schedules.table.buffers import Buffers, Slice, Slices, first_tiles, joined, owners
 from umm.schedules.table.details import GEMM
 from umm.schedules.table.table import Table
 from umm.schedules.writer.costs import Lines
@@ -33,7 +33,7 @@ class Room:
             raise ScheduleError("two tensors have the same name")
         # Number of each tensor's first owned tile, and of the first temporary.
         self.firsts = first_tiles(self.tensors)
-        self._owners = owned_tiles(self.tensors).rank.tolist()
+        self._owners = owners(self.tensors).tolist()
         self._tiles: dict[int, Slice] = {}  # those that were asked for, by buffer
         self._at_ranks: dict[int, list[Slice] | None] = {}  # by tensor, see :meth:`of_ranks`
         self._owned: dict[int, list[Slice]] = {}  # the same where what is empty has no buffer
@@ -232,7 +232,9 @@ def part_lines(
         alpha: Factor of its products.
         anew: Its gemms that write what they add to in it.
     """
-    d, buffers, turned = part.details, part.buffers, np.isin(part.buffers.tensor, list(transposed))
+    d, buffers, turned = part.details, part.buffers, np.zeros(len(part.buffers), dtype=bool)
+    if transposed:
+        turned |= np.isin(buffers.tensor, list(transposed))
     renamed = np.array(tensors, dtype=np.int64)
     rows, cols = buffers.rows, buffers.cols
     sides = (np.where(turned[:, None], x, y) for x, y in ((cols, rows), (rows, cols)))
@@ -269,8 +271,10 @@ def part_lines(
 
 def named(names: Sequence[str], number: NDArray[Any]) -> tuple[tuple[str, ...], Ints]:
     """Return the names that numbers stand for, as they are first met, and the numbers by these; −1 stays."""
-    met, where = np.unique(number, return_index=True)
-    known = {names[x]: 0 for x in met[np.argsort(where)].tolist() if x >= 0}
+    # Of a number that is written several times the last place stays, in reverse order the first.
+    where = np.full(len(names) + 1, len(number))
+    where[number[::-1]] = np.arange(len(number))[::-1]
+    known = {names[x]: 0 for x in where[:-1].argsort(kind="stable").tolist() if where[x] < len(number)}
     place = {name: i for i, name in enumerate(known)}
     new_number = np.array([*(place.get(name, -1) for name in names), -1], dtype=np.int64)
     return tuple(known), new_number[number]

@@ -37,6 +37,7 @@ from umm.schedules.table.details import (
     REDUCE,
     Details,
     Multiplied,
+    is_one_of,
 )
 from umm.schedules.table.table import Function
 from umm.schedules.writer.assembly import Room, named, part_lines
@@ -506,10 +507,10 @@ class Builder(Room):
         # The C loop returns the rows of all actions and which waits cross ranks. For a transfer the signal's
         # time is added to its own; what computes gets a wait of its own before it, so that it occupies its
         # lane.
-        ways = np.where(np.isin(kind, (ACCUMULATE, REDUCE)), ADD, WRITE)
+        ways = np.where(is_one_of(kind, (ACCUMULATE, REDUCE)), ADD, WRITE)
         ways[kind == BARRIER] = NO_ACCESS
         apart = np.array([*(name == KERNEL for name in lines.lanes), False])[lines.lane]
-        computes = np.isin(kind, (GEMM, MAP)) & ~apart
+        computes = is_one_of(kind, (GEMM, MAP)) & ~apart
         rows, late = np.zeros((2, len(lines)), dtype=np.int64)
         spans = np.concatenate([d.rows, d.cols], axis=2)
         given = (lines.rank, ways, computes, d.buffer, spans, offsets, after)
@@ -603,7 +604,7 @@ class Builder(Room):
         self._close_lines()
         moves, first = source.rank != into.rank, self._order.size()[0]
         rank = np.where(kind == GET, into.rank, source.rank)
-        ways = np.where(np.isin(kind, (ACCUMULATE, REDUCE)), ADD, WRITE)
+        ways = np.where(is_one_of(kind, (ACCUMULATE, REDUCE)), ADD, WRITE)
         rows, late = np.zeros((2, len(kind)), dtype=np.int64)
         begun = self._started if self._start_s else None
         given = (ways, rank, moves, into.buffer, into.spans, source.buffer, source.spans, rows, late)

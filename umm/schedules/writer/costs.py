@@ -28,6 +28,7 @@ from umm.schedules.table.details import (
     TRANSFERS,
     Details,
     Multiplied,
+    is_one_of,
 )
 from umm.schedules.table.resources import machine_lanes, platform
 from umm.schedules.table.table import Data, Function, Means, check_moved
@@ -118,9 +119,7 @@ def lines_joined(parts: Sequence[Lines]) -> Lines:
         np.concatenate([getattr(x, name) for x in parts])
         for name in ("kind", "rank", "seconds", "nbytes", "charge")
     )
-    most = max(x.details.operands for x in parts)
-    widened = [_widened(x.details, most) for x in parts]
-    details = Details(**{x: np.concatenate([getattr(each, x) for each in widened]) for x in Details.names()})
+    details = Details.joined([x.details for x in parts])
     # `op` counts the multiplies of a rank from 0: sort them by rank, keeping their order, and subtract the
     # place where the rank's own begin.
     gemms = (kind == GEMM).nonzero()[0]
@@ -129,17 +128,6 @@ def lines_joined(parts: Sequence[Lines]) -> Lines:
     details.op[:] = -1
     details.op[by_rank] = np.arange(len(ranks_of)) - ranks_of.searchsorted(ranks_of)
     return Lines(kind, rank, tuple(lanes), lane, seconds, nbytes, tuple(means), way, charge, details)
-
-
-def _widened(details: Details, operands: int) -> Details:
-    """Return details with room for so many operands."""
-    if details.operands == operands:
-        return details
-    result = Details.empty(len(details.op), operands)
-    for name in Details.names():
-        target, column = getattr(result, name), getattr(details, name)
-        (target[:, : details.operands] if name in ("buffer", "rows", "cols") else target)[:] = column
-    return result
 
 
 class Written(NamedTuple):
@@ -230,7 +218,7 @@ class _Columns:
         # are priced below from their slices, a kind and a type at a time: NumPy's cost is by the call.
         given = lines.nbytes != UNSAID
         self.nbytes = np.where(given, lines.nbytes, 0)
-        transfers = np.isin(self.kind, TRANSFERS).nonzero()[0]
+        transfers = is_one_of(self.kind, TRANSFERS).nonzero()[0]
         self.src[transfers] = buffers.rank[d.buffer[transfers, 1]]
         self.dst[transfers] = buffers.rank[d.buffer[transfers, 0]]
         transfers = transfers[~given[transfers]]
@@ -251,7 +239,7 @@ class _Columns:
             # Transfers that end before the first gemm drive nothing out of the caches that a gemm has used.
             barriers = (self.kind[: gemms.min(initial=len(lines))] == BARRIER).nonzero()[0]
             ended = barriers.max(initial=-1)
-            beside = np.isin(self.kind[transfers], (GET, PUT, ACCUMULATE)) & (transfers > ended)
+            beside = is_one_of(self.kind[transfers], (GET, PUT, ACCUMULATE)) & (transfers > ended)
             rows = transfers[beside]
             self.seconds[rows] += cost.refill_seconds(
                 machine,
@@ -290,7 +278,7 @@ class _Columns:
                 )
 
     def _move(self, machine: Machine, rows: Ints, payload: Ints, lines: Lines, strided: Bools) -> None:
-        adds = np.isin(self.kind[rows], (ACCUMULATE, REDUCE))
+        adds = is_one_of(self.kind[rows], (ACCUMULATE, REDUCE))
         self.nbytes[rows] = np.where(
             adds, cost.accumulate_bytes(machine, payload, strided), cost.transfer_bytes(machine, payload)
         )
