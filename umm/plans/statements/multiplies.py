@@ -329,7 +329,8 @@ def tiles_together(part: Schedule, problem: Problem, machine: Machine) -> Schedu
         share = np.minimum(at_once / np.bincount(kernel, apart), 1.0)
         seconds[gemms[rows]] *= np.where(count > 1, share, 1.0)[kernel]
         break
-    return replace(part, seconds=seconds)
+    # The details of a part serve this one too: making them takes longer than all of this.
+    return replace(part, seconds=seconds, make_data=lambda: Data(part.details, part.temporaries))
 
 
 def may_be_together(problem: Problem) -> bool:

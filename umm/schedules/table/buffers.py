@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass, fields
+from functools import cached_property
 from itertools import accumulate
 from typing import NamedTuple
 
@@ -35,6 +36,24 @@ class Buffers:
     def elements(self) -> Ints:
         """Number of elements of each."""
         return (self.rows[:, 1] - self.rows[:, 0]) * (self.cols[:, 1] - self.cols[:, 0])
+
+    @cached_property
+    def uses(self) -> tuple[Ints, Bools, list[tuple[int, int, int]]]:
+        """How temporaries share slots: the use of each, which are not empty, and the uses that have such.
+
+        A use is one slot of one rank. Those that have a temporary that is not empty are a number, rank and
+        slot each, in the order in which they are first met.
+        """
+        key = self.rank * (1 + self.slot.max(initial=0)) + self.slot
+        _, where, which = np.unique(key, return_index=True, return_inverse=True)
+        full = self.elements > 0
+        used = np.unique(which[full])
+        used = used[np.argsort(where[used])]
+        first = where[used]
+        return (
+            which, full,
+            list(zip(used.tolist(), self.rank[first].tolist(), self.slot[first].tolist(), strict=True)),
+        )  # fmt: skip
 
     def taken(self, which: slice | Ints | Bools) -> "Buffers":
         """Return some of them."""

@@ -151,25 +151,24 @@ class Room:
             self._owned[number] = [self.own(tensor, rank) for rank in range(self.ranks)]
         return self._owned[number]
 
-    def part_temporaries(self, slots: Hashable, part: Buffers) -> Ints:
+    def part_temporaries(self, slots: Hashable, part: Buffers, here: Buffers) -> Ints:
         """Return the numbers of new temporaries for those of a part whose pool slots are known by a key.
 
         An empty one, which nothing touches, has the number of the next.
+
+        Args:
+            here: The same, of the tensors here.
         """
-        key = part.rank * (1 + part.slot.max(initial=0)) + part.slot  # of one slot at one rank
-        _, where, which = np.unique(key, return_index=True, return_inverse=True)
-        kept = part.elements > 0
-        slot, place = np.zeros((2, len(where)), dtype=np.int64)
-        used = np.unique(which[kept])
-        for x in used[np.argsort(where[used])].tolist():  # slots are numbered as they are first used
-            rank, of_part = int(part.rank[where[x]]), int(part.slot[where[x]])
+        which, full, uses = part.uses
+        slot, place = np.zeros((2, which.max(initial=-1) + 1), dtype=np.int64)
+        for x, rank, of_part in uses:  # slots are numbered as they are first used
             known = self._slots[rank]
             slot[x] = known.setdefault((slots, of_part), len(known))
             place[x] = self._place(rank, int(slot[x]))
-        numbers: Ints = self.firsts[-1] + self.held + kept.cumsum() - kept
-        renumbered = Buffers(part.rank, slot[which], part.tensor, part.rows, part.cols)
-        self._temporaries.append(renumbered.taken(kept))
-        self._hold(place[which[kept]].tolist())
+        numbers: Ints = self.firsts[-1] + self.held + full.cumsum() - full
+        renumbered = Buffers(here.rank, slot[which], here.tensor, here.rows, here.cols)
+        self._temporaries.append(renumbered.taken(full))
+        self._hold(place[which[full]].tolist())
         return numbers
 
     def reserve(self, slots: Hashable, pools: Sequence[Ints]) -> None:
@@ -216,7 +215,7 @@ def part_lines(
     tensors: Sequence[int],
     firsts: Sequence[int],
     functions: Sequence[int],
-    make_temporaries: Callable[[Buffers], Ints],
+    make_temporaries: Callable[[Buffers, Buffers], Ints],
     transposed: Collection[int] = (),
     alpha: float = 1.0,
     anew: Collection[int] = (),
@@ -227,38 +226,38 @@ def part_lines(
         tensors: Number in the whole of each of its tensors.
         firsts: Number in the whole of each of the whole's tensors' first owned tile.
         functions: Number in the whole of each of its functions.
-        make_temporaries: Makes temporaries of the whole and returns their numbers.
+        make_temporaries: Makes temporaries of the whole, given those of the part and how they are there, and
+            returns their numbers.
         transposed: Numbers of its tensors that the whole has transposed.
         alpha: Factor of its products.
         anew: Its gemms that write what they add to in it.
     """
-    d, buffers, turned = part.details, part.buffers, np.zeros(len(part.buffers), dtype=bool)
-    if transposed:
-        turned |= np.isin(buffers.tensor, list(transposed))
-    renamed = np.array(tensors, dtype=np.int64)
-    rows, cols = buffers.rows, buffers.cols
-    sides = (np.where(turned[:, None], x, y) for x, y in ((cols, rows), (rows, cols)))
-    flipped = Buffers(buffers.rank, buffers.slot, renamed[buffers.tensor], *sides)
+    d, renamed = part.details, np.array(tensors, dtype=np.int64)
+    temporaries, rows, cols, trans = part.temporaries, d.rows, d.cols, d.trans
+    here = replace(temporaries, tensor=renamed[temporaries.tensor])
     # A part is renumbered: its tiles to the tiles of the tensor that stands for theirs, its temporaries to
     # new ones. A tensor that is stored transposed swaps the rows and columns of its slices, and a gemm that
     # reads it flips its trans bit, so that no byte moves for it.
-    number = np.append(
-        _owned_in(part, renamed, firsts, transposed),
-        make_temporaries(flipped.taken(slice(part.first_temporary, None))),
-    )
-    swap = np.append(turned, False)[d.buffer][..., None]
-    gemm = part.kind == GEMM
-    trans = sum(swap[:, operand, 0].astype(np.int8) << operand for operand in (1, 2))
+    if transposed:
+        turned = np.isin(part.buffers.tensor, list(transposed))
+        flips = turned[part.first_temporary :, None]
+        sides = (np.where(flips, x, y) for x, y in ((here.cols, here.rows), (here.rows, here.cols)))
+        here = Buffers(here.rank, here.slot, here.tensor, *sides)
+        swap = np.append(turned, False)[d.buffer][..., None]
+        rows, cols = np.where(swap, d.cols, d.rows), np.where(swap, d.rows, d.cols)
+        flipped = sum(swap[:, operand, 0].astype(np.int8) << operand for operand in (1, 2))
+        trans = np.where(part.kind == GEMM, d.trans ^ flipped, d.trans).astype(np.int8)
+    number = np.append(_owned_in(part, renamed, firsts, transposed), make_temporaries(temporaries, here))
     beta = d.beta.copy()
     beta[np.array(anew, dtype=np.int64)] = 0.0
     details = replace(
         d,
         beta=beta,
         buffer=np.append(number, -1)[d.buffer].astype(np.int32),
-        rows=np.where(swap, d.cols, d.rows),
-        cols=np.where(swap, d.rows, d.cols),
-        trans=np.where(gemm, d.trans ^ trans, d.trans).astype(np.int8),
-        alpha=np.where(gemm, d.alpha * alpha, d.alpha),
+        rows=rows,
+        cols=cols,
+        trans=trans,
+        alpha=d.alpha if alpha == 1.0 else np.where(part.kind == GEMM, d.alpha * alpha, d.alpha),
         fn=np.append(np.array(functions, dtype=np.int32), np.int32(-1))[d.fn],
     )
     ways = np.full(len(part), -1) if part.means_of is None else part.means_of
