@@ -69,10 +69,9 @@ class Job(NamedTuple):
 
 
 @write.register
-def _(statement: Attention | AttentionGrad, build: Builder, context: Context) -> str:
+def _(statement: Attention | AttentionGrad, build: Builder, context: Context) -> None:
     """Write fused attention, or its gradients."""
     _write(build, statement, context.written)
-    return ""
 
 
 def _write(

@@ -9,7 +9,7 @@ from umm.schedules.writer.builder import Builder
 
 
 @write.register
-def _(statement: Convolution, build: Builder, context: Context) -> str:
+def _(statement: Convolution, build: Builder, context: Context) -> None:
     """Write a convolution."""
     one, parameters = statement, statement.parameters({x.name: x for x in build.tensors})
     for tile in tiles_of(build, one.out):
@@ -21,11 +21,10 @@ def _(statement: Convolution, build: Builder, context: Context) -> str:
         else:
             x = _around(build, one, one.x, tile, one.taps - 1)
             build.map(one.fn, tile, x, _weights(build, one, tile), **parameters)
-    return ""
 
 
 @write.register
-def _(statement: ConvolutionGrad, build: Builder, context: Context) -> str:
+def _(statement: ConvolutionGrad, build: Builder, context: Context) -> None:
     """Write its gradients: by x where it lies, by weights added up over the rows."""
     one, parameters = statement, statement.parameters({x.name: x for x in build.tensors})
     if one.dw in context.written:
@@ -40,7 +39,6 @@ def _(statement: ConvolutionGrad, build: Builder, context: Context) -> str:
         x, do = _around(build, one, one.x, tile, one.taps - 1), later.cut(tile.rows, tile.cols)
         build.map("conv_dw", part, x, do, seconds=0.0, **parameters)  # the same kernel
         add_at_owners(build, layout, layout.replica(tile.rank), one.dw, part)
-    return ""
 
 
 def _weights(build: Builder, one: Convolved, tile: Slice) -> Slice:

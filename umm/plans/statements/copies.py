@@ -15,7 +15,7 @@ from umm.schedules.writer.builder import Builder
 
 
 @write.register
-def _(statement: Copy, build: Builder, context: Context) -> str:
+def _(statement: Copy, build: Builder, context: Context) -> None:
     """Write a copy."""
     # By the machine's library, or by level between nodes as multiplies gather, where these are asked for and
     # can do it; else by the fastest way. By level all would exchange what nodes have copies of.
@@ -27,7 +27,6 @@ def _(statement: Copy, build: Builder, context: Context) -> str:
     if not ((movement == LIBRARY or levels) and way in able(x, out, build.machine, dtype)):
         way = move(x, out, build.machine, dtype).way
     redistribute(build, statement.x, statement.out, way)
-    return ""
 
 
 def write_together(build: Builder, copies: Iterable[Statement]) -> None:

@@ -57,7 +57,7 @@ AT_ONCE, LEAST_PART = 8, 2**20
 
 
 @write.register
-def _(statement: Dispatch, build: Builder, context: Context) -> str:
+def _(statement: Dispatch, build: Builder, context: Context) -> None:
     """Write rows of tokens to the ranks of their experts."""
     # A token's gates go beside its row, so their small messages wait for no other.
     known, moved, moves = statement.moved_by, _Passes(build), _Moves(build)
@@ -91,7 +91,6 @@ def _(statement: Dispatch, build: Builder, context: Context) -> str:
         seconds = moved.seconds(target.rank, 2 * target.elements, target)
         lane = GATES if statement.gates else UNPACKING
         build.map(fn, target, source, lane=lane, seconds=seconds, packed=int(packed), **parameters)
-    return ""
 
 
 @write.register

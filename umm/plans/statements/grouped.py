@@ -71,10 +71,9 @@ def _together(build: Builder, before: Statement, statement: Grouped) -> bool:
 
 
 @write.register
-def _(statement: SumCopies, build: Builder, context: Context) -> str:
+def _(statement: SumCopies, build: Builder, context: Context) -> None:
     """Write sums over the copies of experts."""
     sum_copies(build, statement)
-    return ""
 
 
 def sum_copies(build: Builder, statement: SumCopies | Grouped) -> None:

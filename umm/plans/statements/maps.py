@@ -1,6 +1,6 @@
 """The maps of a chain: each tile of the output by its owner, which gets the operands it lacks."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from itertools import pairwise
 from typing import NamedTuple
@@ -8,9 +8,10 @@ from typing import NamedTuple
 import numpy as np
 
 from umm.interval import Interval
+from umm.layouts.layout import Layout
 from umm.plans.movement.blocks import Needed, held
 from umm.plans.movement.gathers import many_nodes
-from umm.plans.movement.sums import add_up, sums_to
+from umm.plans.movement.sums import Sums, add_up, sums_to
 from umm.plans.statements.lowering import Context, write
 from umm.plans.statements.pieces import (
     clear,
@@ -22,200 +23,20 @@ from umm.plans.statements.pieces import (
     tiles_of,
 )
 from umm.program import Map
-from umm.program.functions import Function, function
+from umm.program.functions import function
+from umm.program.functions.signature import ONE
 from umm.schedules.table.buffers import Slice, Slices
 from umm.schedules.table.details import ACCUMULATE, PUT
 from umm.schedules.writer.builder import Builder, How
 
 
 @write.register
-def _(statement: Map, build: Builder, context: Context) -> str:
+def _(statement: Map, build: Builder, context: Context) -> None:
     """Write a map."""
     # Only the kernel right before this one can go on; in between another statement has run.
     if context.before is None or context.before.outs != (statement.beside,):
         statement = replace(statement, beside="")
-    _write_map(build, statement, statement.out in context.written)
-    return ""
-
-
-def _write_map(build: Builder, statement: Map, written: bool) -> None:
-    """Write a map, each part of it where its output is."""
-    # statement: the map. written: whether an earlier statement has written to its output, so that it is not
-    # zero.
-    # Cheapest first: a tile of the output by its owner, unless the function needs elements that the output
-    # has no letter for (sums over rows or columns, lines of a table), or reads in place across tiles.
-    known = function(statement.fn)
-    if known.inner:
-        _over_lines(build, statement, known, written)
-        return
-    if known.adds_over and statement.out not in statement.reads:
-        # Unit 0 marks functions of whole rows, such as a softmax: parts of a row do not add up.
-        if known.unit(statement.parameters) == 0 and "c" in known.adds_over:
-            # The result has no columns: each tile of it comes from whole rows.
-            cols = Interval(0, build.layout(statement.reads[0]).shape[1])
-            for target in tiles_of(build, statement.out):
-                reads = _reads(build, statement, target.rank, known.ranges(target.rows, cols)[1:])
-                build.map(statement.fn, target, *reads, **statement.parameters)
-        else:
-            _add_parts(build, statement, known, written)
-        return
-    if statement.out in statement.reads:
-        # In place, where a tile is cut and the function cannot be, a rank would overwrite what another reads.
-        spans = (Interval(*x) for x in pairwise(build.layout(statement.out).col_edges.tolist()))
-        if any(x.size and _cut(build, statement, known, x) != x for x in spans):
-            _through_temporaries(build, statement, known)
-            return
-    begun: set[int] = set()
-    for target in tiles_of(build, statement.out):
-        _piece(build, statement, known, target, begun)
-
-
-def _cut(build: Builder, statement: Map, known: Function, cols: Interval) -> Interval:
-    """Return the smallest range of columns around some that the map can work on."""
-    width, unit = build.layout(statement.out).shape[1], known.unit(statement.parameters)
-    if unit == 0:
-        return Interval(0, width)
-    # Units are columns that belong together, such as a head; round outwards to whole ones.
-    return Interval(cols.start // unit * unit, min(-(-cols.stop // unit) * unit, width))
-
-
-def _reads(
-    build: Builder,
-    statement: Map,
-    rank: int,
-    ranges: Sequence[tuple[Interval, Interval]],
-    first: Slice | None = None,
-) -> list[Slice]:
-    """Return some rows and columns of each read in a rank's memory; the first may be there."""
-    return [
-        first if number == 0 and first is not None
-        else gathered(build, name, rank, *spans, slot=("map", number))
-        for number, (name, spans) in enumerate(zip(statement.reads, ranges, strict=True))
-    ]  # fmt: skip
-
-
-def _piece(build: Builder, statement: Map, known: Function, target: Slice, begun: set[int]) -> None:
-    """Write the map of one tile; whole rows beside it if the function cannot split them."""
-    rows, cols = target.rows, _cut(build, statement, known, target.cols)
-    reads = _reads(build, statement, target.rank, known.ranges(rows, cols)[1:])
-    # A softmax or a norm over columns cannot work on a tile that has some of a row's: its owner gets whole
-    # rows, and does again what the owners of the other tiles do.
-    if cols == target.cols:
-        _write(build, statement, target, reads, begun)
-        return
-    lines = build.temporary(target.rank, statement.out, rows, cols, slot=("map", "out"))
-    build.map(statement.fn, lines, *reads, **statement.parameters)
-    build.get(lines.cut(target.rows, target.cols), target)
-
-
-def _write(build: Builder, statement: Map, out: Slice, reads: list[Slice], begun: set[int]) -> None:
-    """Write the map of one piece, in registers where a fused read has just been computed there.
-
-    A rank keeps its tiles as one array, so one kernel does all its pieces: just the first has a launch.
-
-    Args:
-        begun: Ranks that have written a piece of it; gets that of this one.
-    """
-    goes_on = out.rank in begun or _goes_on(build, statement, out.rank, reads)
-    begun.add(out.rank)
-    at_hand = [
-        piece
-        for name, piece in zip(statement.reads, reads, strict=True)
-        if name in statement.fused and build.computed(piece)
-    ]
-    seconds = None
-    alone = bool(build.machine.passes)  # NumPy goes over all operands of each map again
-    if (
-        at_hand and not alone
-    ):  # no separate launch, and what it holds already is neither read again nor, in place, written
-        more = {piece for piece in (out, *reads) if piece not in at_hand}
-        nbytes = sum(x.elements * build.tensors[x.tensor].itemsize for x in more)
-        seconds = nbytes / build.machine.pass_bandwidth
-    elif (goes_on and not alone) or function(statement.fn).looks_up:
-        passed = (out, out, *reads[1:]) if function(statement.fn).looks_up else (out, *reads)
-        nbytes = sum(x.elements * build.tensors[x.tensor].itemsize for x in passed)
-        seconds = nbytes / build.machine.pass_bandwidth + (0.0 if goes_on else build.machine.launch_s)
-    build.map(statement.fn, out, *reads, seconds=seconds, **statement.parameters)
-
-
-def _goes_on(build: Builder, statement: Map, rank: int, reads: list[Slice]) -> bool:
-    """Whether the kernel of the map before also does a piece of this one: its rank owns all operands."""
-    if not statement.beside:
-        return False
-    works = build.layout(statement.beside).elements_of_rank[rank] > 0
-    return bool(works) and all(build.computed(piece) for piece in reads)
-
-
-def _through_temporaries(build: Builder, statement: Map, known: Function) -> None:
-    """Write a map in place whose tiles need each other's elements: all is read before any is written."""
-    done: list[tuple[Slice, Slice]] = []
-    for target in tiles_of(build, statement.out):
-        rank, rows, cols = target.rank, target.rows, _cut(build, statement, known, target.cols)
-        reads = _reads(build, statement, rank, known.ranges(rows, cols)[1:])
-        lines = build.temporary(rank, statement.out, rows, cols)
-        build.map(statement.fn, lines, *reads, **statement.parameters)
-        done.append((lines.cut(target.rows, target.cols), target))
-    for result, target in done:
-        build.get(result, target)
-
-
-def _add_parts(build: Builder, statement: Map, known: Function, written: bool) -> None:
-    """Write a map whose result lacks a letter: each rank's part of the first read, added up at the owners."""
-    # A replica of the result gets its parts from the replica of the read that its first owner is in. A part
-    # that spans all of the letter is put where it belongs, and computed there if its rank owns that.
-    read, out = statement.reads[0], build.layout(statement.out)
-    # For each replica of the read those of the result that it gives parts to: one serves each replica of the
-    # result, or its parts would count twice.
-    served: list[list[int]] = [[] for _ in range(build.layout(read).replicas)]
-    for number, owners in enumerate(out.replica_owners):
-        served[build.layout(read).replica(int(owners[0]))].append(number)
-    tiles = [x for x in build.layout(read).filled() if served[x[2]]]
-    pieces = [build.tile(read, *tile, replica) for _, tile, replica in tiles]
-    if known.unit(statement.parameters) == 0:  # of whole rows, by who owns their first columns
-        whole_rows = Interval(0, build.layout(read).shape[1])
-        kept = [i for i, piece in enumerate(pieces) if piece.cols.start == 0]
-        tiles, pieces = [tiles[i] for i in kept], [pieces[i]._replace(cols=whole_rows) for i in kept]
-    shape = build.layout(read).shape
-    # Whether a piece of the first read has all of the letters that the result lacks.
-    spans = [
-        all(
-            span.size == size
-            for letter, span, size in zip(known.operands[1], (x.rows, x.cols), shape, strict=True)
-            if letter in known.adds_over
-        )
-        for x in pieces
-    ]
-    # Parts are accumulated, so old values have to go; a part that spans all is put over them.
-    if written and not all(spans):
-        clear(build, statement.out)
-    begun: set[int] = set()
-    known_targets: dict[tuple[int, Interval, Interval], list[Slice]] = {}
-    for (rank, _, replica), piece, spans_all in zip(tiles, pieces, spans, strict=True):
-        first = known.operands[1]
-        rows = piece.rows if first[0] == "r" else Interval(0, 1)
-        cols = piece.cols if first[1] == "c" else Interval(0, 1)
-        out_rows, out_cols = known.ranges(rows, cols)[0]
-        targets = known_targets.get((replica, out_rows, out_cols))
-        if targets is None:
-            targets = known_targets[replica, out_rows, out_cols] = [
-                piece
-                for to in served[replica]
-                for piece in pieces_in(build, statement.out, to, out_rows, out_cols)
-            ]
-        owned = [
-            x for x in targets if spans_all and x.rank == rank and (x.rows, x.cols) == (out_rows, out_cols)
-        ]
-        reads = _reads(build, statement, rank, known.ranges(rows, cols)[1:])
-        part = (
-            owned[0]
-            if owned
-            else build.temporary(rank, statement.out, out_rows, out_cols, slot=("map", "part"))
-        )
-        _write(build, statement, part, reads, begun)
-        others = [x for x in targets if x != part]
-        kind, parts = PUT if spans_all else ACCUMULATE, [part.cut(x.rows, x.cols) for x in others]
-        one = np.zeros(len(others), dtype=np.int64)
-        build.transfers(one + kind, Slices.of(parts), Slices.of(others), [How()], one)
+    _Writing(build, statement).write(statement.out in context.written)
 
 
 class _Part(NamedTuple):
@@ -232,117 +53,281 @@ class _Part(NamedTuple):
         return self.whole and {x.rank for x in self.targets} == {self.piece.rank}
 
 
-def _over_lines(build: Builder, statement: Map, known: Function, written: bool) -> None:
-    """Write a map that adds over the lines of its first read, where fewer elements move."""
-    # Either the owner of each tile of the result gets all lines, or the owners of lines make parts of the
-    # result, which are added up: lookups in a table cut by vocabulary.
-    parts = list(_parts(build, statement))
-    # A table cut by vocabulary is far larger than its result: parts of the result move instead of lines.
-    added = max((x.piece.cols.size * x.rows.size for x in parts if not x.local), default=0)
-    if added < _lacked(build, statement):
-        _sum_parts(build, statement, known, parts, written)
-        return
-    lines = Interval(0, build.layout(statement.reads[0]).shape[0])
-    rooms = _gathered_lines(build, statement, lines)
-    begun: set[int] = set()
-    for target in tiles_of(build, statement.out):
-        rank, spans = target.rank, known.ranges(target.rows, target.cols, lines)[1:]
-        reads = _reads(build, statement, rank, spans, rooms.get(rank))
-        _write(build, statement, target, reads, begun)
+class _Writing:
+    """A map on the ranks of a builder, each part of it where its output is."""
 
+    def __init__(self, build: Builder, statement: Map) -> None:
+        self.build, self.statement, self.known = build, statement, function(statement.fn)
+        self.unit = self.known.unit(statement.parameters)
+        self.out = build.layout(statement.out)
+        self.begun = set[int]()  # ranks that have written a piece of it
 
-def _parts(build: Builder, statement: Map) -> Iterator[_Part]:
-    """Yield the part of each owner of lines for the tiles of its replica."""
-    name = statement.reads[0]
-    read = build.layout(name)
-    served: dict[int, list[Slice]] = {}
-    for target in tiles_of(build, statement.out):
-        served.setdefault(read.replica(target.rank), []).append(target)
-    for _, tile, replica in read.filled():
-        piece = build.tile(name, *tile, replica)
-        targets = [x.cut(x.rows, piece.cols) for x in served.get(replica, ())]
-        targets = [x for x in targets if x.elements]
-        if targets:
-            rows = Interval(min(x.rows.start for x in targets), max(x.rows.stop for x in targets))
-            yield _Part(piece, rows, targets, piece.rows.size == read.shape[0])
+    @property
+    def read(self) -> Layout:
+        """The layout of the first operand."""
+        return self.build.layout(self.statement.reads[0])
 
+    @property
+    def targets(self) -> Iterator[Slice]:
+        """The tiles of the output."""
+        return tiles_of(self.build, self.statement.out)
 
-def _lacked(build: Builder, statement: Map) -> int:
-    """Return the most elements of the first read that the owner of a tile of the result has not."""
-    name = statement.reads[0]
-    read, most = build.layout(name), 0
-    for target in tiles_of(build, statement.out):
-        cols, near = target.cols, read.replica(target.rank)
-        owned = (build.tile(name, *x, near) for x in read.tiles_of(target.rank))
-        most = max(most, read.shape[0] * cols.size - sum(x.cut(x.rows, cols).elements for x in owned))
-    return most
+    def write(self, written: bool) -> None:
+        """Write it; an output that an earlier statement has written to is not zero."""
+        # Cheapest first: a tile of the output by its owner, unless the function needs elements that the
+        # output has no letter for (sums over rows or columns, lines of a table), or reads in place across
+        # tiles.
+        statement, known = self.statement, self.known
+        if known.inner:
+            self._over_lines(written)
+        elif known.adds_over and statement.out not in statement.reads:
+            # Unit 0 marks functions of whole rows, such as a softmax: parts of a row do not add up.
+            if self.unit == 0 and "c" in known.adds_over:
+                # The result has no columns: each tile of it comes from whole rows.
+                cols = Interval(0, self.read.shape[1])
+                for target in self.targets:
+                    self._map(target, self._reads(target.rank, target.rows, cols))
+            else:
+                self._add_parts(written)
+        elif statement.out in statement.reads and self._cuts():
+            self._through_temporaries()
+        else:
+            for target in self.targets:
+                self._piece(target)
 
+    def _cuts(self) -> bool:
+        """Whether a tile is cut where the function cannot be: in place one overwrites others' reads."""
+        spans = (Interval(*x) for x in pairwise(self.out.col_edges.tolist()))
+        return any(x.size and self._cut(x) != x for x in spans)
 
-def _gathered_lines(build: Builder, statement: Map, lines: Interval) -> Mapping[int, Slice]:
-    """Write gathers of all lines of the first read by ranks that need the same; return them by rank."""
-    # None where ranks hold several tiles, which get them one by one.
-    name = statement.reads[0]
-    read, out = build.layout(name), build.layout(statement.out)
-    owned, made = held(read), held(out)
-    rooms: dict[int, Slice] = {}
-    if owned is None or made is None:
+    def _cut(self, cols: Interval) -> Interval:
+        """Return the smallest range of columns around some that the map can work on."""
+        width, unit = self.out.shape[1], self.unit
+        if unit == 0:
+            return Interval(0, width)
+        # Units are columns that belong together, such as a head; round outwards to whole ones.
+        return Interval(cols.start // unit * unit, min(-(-cols.stop // unit) * unit, width))
+
+    def _reads(
+        self, rank: int, rows: Interval, cols: Interval, inner: Interval = ONE, first: Slice | None = None
+    ) -> list[Slice]:
+        """Return what each operand has of some r, c and inner in a rank's memory; the first may be there."""
+        ranges = self.known.ranges(rows, cols, inner)[1:]
+        return [
+            first if number == 0 and first is not None
+            else gathered(self.build, name, rank, *spans, slot=("map", number))
+            for number, (name, spans) in enumerate(zip(self.statement.reads, ranges, strict=True))
+        ]  # fmt: skip
+
+    def _map(self, out: Slice, reads: Sequence[Slice], seconds: float | None = None) -> None:
+        """Write the map of one piece, in its own time if None."""
+        one = self.statement
+        self.build.map(one.fn, out, *reads, seconds=seconds, **one.parameters)
+
+    def _piece(self, target: Slice) -> None:
+        """Write the map of one tile; whole rows beside it if the function cannot split them."""
+        rows, cols = target.rows, self._cut(target.cols)
+        reads = self._reads(target.rank, rows, cols)
+        # A softmax or a norm over columns cannot work on a tile that has some of a row's: its owner gets
+        # whole rows, and does again what the owners of the other tiles do.
+        if cols == target.cols:
+            self._write(target, reads)
+            return
+        lines = self.build.temporary(target.rank, self.statement.out, rows, cols, slot=("map", "out"))
+        self._map(lines, reads)
+        self.build.get(lines.cut(target.rows, target.cols), target)
+
+    def _write(self, out: Slice, reads: Sequence[Slice]) -> None:
+        """Write the map of one piece, in registers where a fused read has just been computed there.
+
+        A rank keeps its tiles as one array, so one kernel does all its pieces: just the first has a launch.
+        """
+        build, one, machine = self.build, self.statement, self.build.machine
+        goes_on = out.rank in self.begun or self._goes_on(out.rank, reads)
+        self.begun.add(out.rank)
+        named = zip(one.reads, reads, strict=True)
+        at_hand = [x for name, x in named if name in one.fused and build.computed(x)]
+        alone = bool(machine.passes)  # NumPy goes over all operands of each map again
+        seconds, launch = None, 0.0 if goes_on else machine.launch_s
+        passed: Iterable[Slice] | None = None
+        if at_hand and not alone:
+            # No separate launch, and what it holds already is neither read again nor, in place, written.
+            passed, launch = {x for x in (out, *reads) if x not in at_hand}, 0.0
+        elif self.known.looks_up:
+            passed = out, out, *reads[1:]
+        elif goes_on and not alone:
+            passed = out, *reads
+        if passed is not None:
+            nbytes = sum(x.elements * build.tensors[x.tensor].itemsize for x in passed)
+            seconds = nbytes / machine.pass_bandwidth + launch
+        self._map(out, reads, seconds)
+
+    def _goes_on(self, rank: int, reads: Sequence[Slice]) -> bool:
+        """Whether the kernel of the map before also does a piece of this one: its rank owns all operands."""
+        beside = self.statement.beside
+        works = beside and self.build.layout(beside).elements_of_rank[rank] > 0
+        return bool(works) and all(map(self.build.computed, reads))
+
+    def _through_temporaries(self) -> None:
+        """Write a map in place whose tiles need each other's elements: all is read before any is written."""
+        done: list[tuple[Slice, Slice]] = []
+        for target in self.targets:
+            rows, cols = target.rows, self._cut(target.cols)
+            reads = self._reads(target.rank, rows, cols)
+            lines = self.build.temporary(target.rank, self.statement.out, rows, cols)
+            self._map(lines, reads)
+            done.append((lines.cut(rows, target.cols), target))
+        for result, target in done:
+            self.build.get(result, target)
+
+    def _add_parts(self, written: bool) -> None:
+        """Write a map whose result lacks a letter: parts of the first read, added up at the owners."""
+        # A replica of the result gets its parts from the replica of the read that its first owner is in. A
+        # part that spans all of the letter is put where it belongs, and computed there if its rank owns that.
+        build, out, read = self.build, self.statement.out, self.read
+        letters = self.known.operands[1]
+        # For each replica of the read those of the result that it gives parts to: one serves each replica of
+        # the result, or its parts would count twice.
+        served: list[list[int]] = [[] for _ in range(read.replicas)]
+        for number, owners in enumerate(self.out.replica_owners):
+            served[read.replica(int(owners[0]))].append(number)
+        pieces = [x for x in tiles_of(build, self.statement.reads[0]) if served[read.replica(x.rank)]]
+        if self.unit == 0:  # of whole rows, by who owns their first columns
+            whole_rows = Interval(0, read.shape[1])
+            pieces = [x._replace(cols=whole_rows) for x in pieces if x.cols.start == 0]
+        # Whether a piece of the first read has all of the letters that the result lacks.
+        spans = [
+            all(
+                span.size == size
+                for letter, span, size in zip(letters, (x.rows, x.cols), read.shape, strict=True)
+                if letter in self.known.adds_over
+            )
+            for x in pieces
+        ]
+        # Parts are accumulated, so old values have to go; a part that spans all is put over them.
+        if written and not all(spans):
+            clear(build, out)
+        known_targets: dict[tuple[int, Interval, Interval], list[Slice]] = {}
+        for piece, spans_all in zip(pieces, spans, strict=True):
+            rank, replica = piece.rank, read.replica(piece.rank)
+            rows = piece.rows if letters[0] == "r" else ONE
+            cols = piece.cols if letters[1] == "c" else ONE
+            region = self.known.ranges(rows, cols)[0]
+            if (replica, *region) not in known_targets:
+                known_targets[replica, *region] = [
+                    x for to in served[replica] for x in pieces_in(build, out, to, *region)
+                ]
+            targets = known_targets[replica, *region]
+            owned = (x for x in targets if spans_all and x.rank == rank and (x.rows, x.cols) == region)
+            reads = self._reads(rank, rows, cols)
+            part = next(owned, None) or build.temporary(rank, out, *region, slot=("map", "part"))
+            self._write(part, reads)
+            others = [x for x in targets if x != part]
+            kind, parts = PUT if spans_all else ACCUMULATE, [part.cut(x.rows, x.cols) for x in others]
+            one = np.zeros(len(others), dtype=np.int64)
+            build.transfers(one + kind, Slices.of(parts), Slices.of(others), [How()], one)
+
+    def _over_lines(self, written: bool) -> None:
+        """Write a map that adds over the lines of its first read, where fewer elements move."""
+        # Either the owner of each tile of the result gets all lines, or the owners of lines make parts of the
+        # result, which are added up: lookups in a table cut by vocabulary.
+        parts = list(self._parts())
+        # A table cut by vocabulary is far larger than its result: parts of the result move instead of lines.
+        added = max((x.piece.cols.size * x.rows.size for x in parts if not x.local), default=0)
+        if added < self._lacked():
+            self._sum_parts(parts, written)
+            return
+        lines = Interval(0, self.read.shape[0])
+        rooms = self._gathered_lines(lines)
+        for target in self.targets:
+            rank = target.rank
+            self._write(target, self._reads(rank, target.rows, target.cols, lines, rooms.get(rank)))
+
+    def _parts(self) -> Iterator[_Part]:
+        """Yield the part of each owner of lines for the tiles of its replica."""
+        read, served = self.read, dict[int, list[Slice]]()
+        for target in self.targets:
+            served.setdefault(read.replica(target.rank), []).append(target)
+        for piece in tiles_of(self.build, self.statement.reads[0]):
+            cut = (x.cut(x.rows, piece.cols) for x in served.get(read.replica(piece.rank), ()))
+            targets = [x for x in cut if x.elements]
+            if targets:
+                rows = Interval(min(x.rows.start for x in targets), max(x.rows.stop for x in targets))
+                yield _Part(piece, rows, targets, piece.rows.size == read.shape[0])
+
+    def _lacked(self) -> int:
+        """Return the most elements of the first read that the owner of a tile of the result has not."""
+        read, most = self.read, 0
+        for target in self.targets:
+            cols, near = target.cols, read.replica(target.rank)
+            owned = (self.build.tile(self.statement.reads[0], *x, near) for x in read.tiles_of(target.rank))
+            most = max(most, read.shape[0] * cols.size - sum(x.cut(x.rows, cols).elements for x in owned))
+        return most
+
+    def _gathered_lines(self, lines: Interval) -> dict[int, Slice]:
+        """Write gathers of all lines of the first read by ranks that need the same; return them by rank."""
+        # None where ranks hold several tiles, which get them one by one.
+        build, name, read = self.build, self.statement.reads[0], self.read
+        made, rooms = held(self.out), dict[int, Slice]()
+        if held(read) is None or made is None:
+            return rooms
+        together: dict[tuple[int, Interval], list[int]] = {}
+        for rank, (top, bottom, left, right) in enumerate(made.tolist()):
+            if top < bottom and left < right:
+                together.setdefault((read.replica(rank), Interval(left, right)), []).append(rank)
+        with build.collective():
+            for (replica, cols), ranks in together.items():
+                pieces = pieces_by_owner(build, name, replica, lines, cols)
+                if len(pieces) == 1:
+                    ranks = [x for x in ranks if x not in pieces]
+                for rank in ranks:
+                    rooms[rank] = build.temporary(rank, name, lines, cols, slot=("map", 0))
+                gather_together(build, ranks, pieces, rooms)
         return rooms
-    together: dict[tuple[int, Interval], list[int]] = {}
-    for rank, (top, bottom, left, right) in enumerate(made.tolist()):
-        if top < bottom and left < right:
-            together.setdefault((read.replica(rank), Interval(left, right)), []).append(rank)
-    with build.collective():
-        for (replica, cols), ranks in together.items():
-            pieces = pieces_by_owner(build, name, replica, lines, cols)
-            if len(pieces) == 1:
-                ranks = [x for x in ranks if x not in pieces]
-            for rank in ranks:
-                rooms[rank] = build.temporary(rank, name, lines, cols, slot=("map", 0))
-            gather_together(build, ranks, pieces, rooms)
-    return rooms
 
+    def _sum_parts(self, parts: list[_Part], written: bool) -> None:
+        """Write the parts of a result that the owners of lines make, and their sums."""
+        build, out, all_whole = self.build, self.statement.out, all(x.whole for x in parts)
+        sums, made = None if all_whole else self._sums(parts), dict[int, Slice]()
+        if sums is None and written and not all_whole:
+            clear(build, out)
+        for piece, rows, targets, is_whole in parts:
+            rank, region = piece.rank, (rows, piece.cols)
+            in_place = is_whole or (sums is not None and sums.in_place)
+            mine = (x for x in targets if in_place and x.rank == rank and (x.rows, x.cols) == region)
+            result = next(mine, None) or build.temporary(rank, out, *region, slot=("map", "part"))
+            self._write(result, self._reads(rank, *region, piece.rows, piece))
+            made[rank] = result
+            for target in targets if sums is None else ():
+                if target != result:
+                    (build.put if is_whole else build.accumulate)(
+                        result.cut(target.rows, target.cols), target
+                    )
+        groups = sums.groups if sums is not None else ()
+        everywhere = sums is not None and sums.in_place and sum(len(x.ranks) for x in groups) == build.ranks
+        if everywhere and not many_nodes(build.machine, range(build.ranks), build.ranks):
+            clear(build, out, set(range(build.ranks)) - set(made))
+            sum_in_place(build, out)  # by the fastest all-reduce, as products of multiplies are
+            return
+        for group in groups:
+            # Ranks without lines take part in the collective all the same and add zero.
+            clear(build, out, [rank for rank in group.ranks if rank not in made])
+            owned = {rank: build.own(out, rank) for rank in group.ranks}
+            product = {rank: made.get(rank, owned[rank]) for rank in group.ranks}
+            first = product[group.ranks[0]]
+            targets_of = {rank: owned[rank].cut(first.rows, first.cols) for rank in group.ranks}
+            add_up(build, group, product, targets_of, adds=False)
 
-def _sum_parts(build: Builder, statement: Map, known: Function, parts: list[_Part], written: bool) -> None:
-    """Write the parts of a result that the owners of lines make, and their sums."""
-    out = build.layout(statement.out)
-    rects, works = np.zeros((build.ranks, 4), dtype=np.int64), np.zeros(build.ranks, dtype=np.bool_)
-    for part in parts:
-        rects[part.piece.rank] = (*part.rows, *part.piece.cols)
-        works[part.piece.rank] = True
-    alone = len(parts) == works.sum() and held(out) is not None
-    sums = sums_to(Needed.of(out, rects, works)) if alone and not all(x.whole for x in parts) else None
-    copy = build.layout(statement.reads[0]).replica_of_rank
-    if sums is not None and any(len({*copy[[r for r in x.ranks if works[r]]]}) > 1 for x in sums.groups):
-        sums = None  # copies of the lines have made the same, which is not to be added twice
-    if sums is None and written and not all(x.whole for x in parts):
-        clear(build, statement.out)
-    made: dict[int, Slice] = {}
-    begun: set[int] = set()
-    for piece, rows, targets, is_whole in parts:
-        rank, spans = piece.rank, known.ranges(rows, piece.cols, piece.rows)[1:]
-        mine = [x for x in targets if x.rank == rank and (x.rows, x.cols) == (rows, piece.cols)]
-        result = (
-            mine[0]
-            if mine and (is_whole or (sums is not None and sums.in_place))
-            else build.temporary(rank, statement.out, rows, piece.cols, slot=("map", "part"))
-        )
-        reads = _reads(build, statement, rank, spans, piece)
-        _write(build, statement, result, reads, begun)
-        made[rank] = result
-        for target in targets if sums is None else ():
-            if target != result:
-                (build.put if is_whole else build.accumulate)(result.cut(target.rows, target.cols), target)
-    everywhere = sums is not None and sums.in_place and sum(len(x.ranks) for x in sums.groups) == build.ranks
-    if everywhere and not many_nodes(build.machine, range(build.ranks), build.ranks):
-        clear(build, statement.out, set(range(build.ranks)) - set(made))
-        sum_in_place(build, statement.out)  # by the fastest all-reduce, as products of multiplies are
-        return
-    for group in sums.groups if sums is not None else ():
-        # Ranks without lines take part in the collective all the same and add zero.
-        idle = [rank for rank in group.ranks if rank not in made]
-        clear(build, statement.out, idle)
-        owned = {rank: build.own(statement.out, rank) for rank in group.ranks}
-        product = {rank: made.get(rank, owned[rank]) for rank in group.ranks}
-        first = product[group.ranks[0]]
-        held_there = {rank: owned[rank].cut(first.rows, first.cols) for rank in group.ranks}
-        add_up(build, group, product, held_there, adds=False)
+    def _sums(self, parts: list[_Part]) -> Sums | None:
+        """Return how parts are summed by collectives; None where they are added one by one."""
+        rects = np.zeros((self.build.ranks, 4), dtype=np.int64)
+        works = np.zeros(self.build.ranks, dtype=np.bool_)
+        for part in parts:
+            rects[part.piece.rank] = (*part.rows, *part.piece.cols)
+            works[part.piece.rank] = True
+        if len(parts) != works.sum() or held(self.out) is None:
+            return None
+        sums, copy = sums_to(Needed.of(self.out, rects, works)), self.read.replica_of_rank
+        if sums is not None and any(len({*copy[[r for r in x.ranks if works[r]]]}) > 1 for x in sums.groups):
+            return None  # copies of the lines have made the same, which is not to be added twice
+        return sums

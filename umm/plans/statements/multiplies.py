@@ -221,11 +221,11 @@ def _shared(group: int, first: int, count: int) -> int:
 
 
 @write.register
-def _(statement: Multiply, build: Builder, context: Context) -> str:
+def _(statement: Multiply, build: Builder, context: Context) -> None:
     """Write a one-sided multiply."""
     if statement.is_batch:
         write_batch(build, statement)
-        return ""
+        return
     stationary = context.asked.stationary(statement.out)
     options = context.asked.one_sided(statement.out)
     tensors = {tensor.name: tensor for tensor in build.tensors}
@@ -234,7 +234,6 @@ def _(statement: Multiply, build: Builder, context: Context) -> str:
     if in_one_kernel(statement, tensors):
         part, _ = in_kernels_of(part, problem, build.machine, statement.besides)
     append_product(build, statement, part, context)
-    return ""
 
 
 def append_product(build: Builder, statement: Multiply, part: Schedule, context: Context) -> None:

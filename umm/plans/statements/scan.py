@@ -41,18 +41,17 @@ class Job(NamedTuple):
 
 
 @write.register
-def _(statement: Scan, build: Builder, context: Context) -> str:
+def _(statement: Scan, build: Builder, context: Context) -> None:
     """Write a scan."""
     writing = _Writing(build, statement, statement.out)
     for chain in writing.chains:
         state = None
         for job in chain:
             state = _forward(writing, statement, job, state)
-    return ""
 
 
 @write.register
-def _(statement: ScanGrad, build: Builder, context: Context) -> str:
+def _(statement: ScanGrad, build: Builder, context: Context) -> None:
     """Write the gradients of a scan."""
     writing = _Writing(build, statement, statement.dv)
     # Heads that share keys may be computed at several ranks, whose parts then add up.
@@ -80,7 +79,6 @@ def _(statement: ScanGrad, build: Builder, context: Context) -> str:
             later = _backward(writing, statement, chain[number], before[number], later, adds)
             if number and later is not None:
                 later = writing.carried(later, chain[number - 1], statement.dstate)
-    return ""
 
 
 class _Writing:

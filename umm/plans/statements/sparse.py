@@ -26,18 +26,17 @@ _SCORE = 4  # bytes of a score, in float32
 
 
 @write.register
-def _(statement: SparseAttention, build: Builder, context: Context) -> str:
+def _(statement: SparseAttention, build: Builder, context: Context) -> None:
     """Write sparse attention."""
     writing = _Writing(build, statement, context.written)
     for number, job in enumerate(writing.jobs):
         out = writing.room_of(job)
         writing.map("sparse_attend", out, writing.operands(number, job.cols), writing.takes(job))
         writing.keep(job, out)
-    return ""
 
 
 @write.register
-def _(statement: SparseAttentionGrad, build: Builder, context: Context) -> str:
+def _(statement: SparseAttentionGrad, build: Builder, context: Context) -> None:
     """Write its gradients: by queries where they are, all others added up from the jobs."""
     one, writing = statement, _Writing(build, statement, context.written)
     heads, (by_queries, *rest) = writing.heads, statement.functions
@@ -60,7 +59,6 @@ def _(statement: SparseAttentionGrad, build: Builder, context: Context) -> str:
                 writing.deliver(name, job, part)
             else:
                 writing.add(job.replica, [name], [part])
-    return ""
 
 
 class _Writing(Queries):

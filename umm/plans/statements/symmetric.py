@@ -16,7 +16,7 @@ from umm.schedules.writer.builder import Builder
 
 
 @write.register
-def _(statement: Symmetric, build: Builder, context: Context) -> str:
+def _(statement: Symmetric, build: Builder, context: Context) -> None:
     """Write a symmetric product."""
     problem = as_problem(statement.product, {tensor.name: tensor for tensor in build.tensors})
     stationary, options = context.asked.stationary(statement.out), context.asked.one_sided(statement.out)
@@ -24,7 +24,6 @@ def _(statement: Symmetric, build: Builder, context: Context) -> str:
     if statement.kernel == "syrk":
         part = _by_triangles(part, problem, build.machine)
     append_product(build, statement.product, part, context)
-    return ""
 
 
 def _by_triangles(part: Schedule, problem: Problem, machine: Machine) -> Schedule:
