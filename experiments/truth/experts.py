@@ -9,11 +9,13 @@ import numpy as np
 
 import umm
 from umm.cost import grouped_seconds
+from umm.dtypes import itemsize
+from umm.machines.curves import COLLECTIVE
 from umm.plans.lower import lower
 from umm.program import Combine, Dispatch, Outline
 from umm.program.outline import Shape
 from umm.program.routing import Routing
-from umm.space.fusing import GATHER, SCATTER, fused_experts
+from umm.space.fusing import GATHER, SCATTER, flowing
 
 GROUPED = (
     (4, 8192, 4096, 7168, 1346), (4, 8192, 7168, 2048, 1214), (8, 4096, 4096, 7168, 1346),
@@ -106,6 +108,40 @@ def _by_choice(kind: type[Dispatch | Combine], dtype: str, nodes: int) -> float:
     statement = kind(*ends, str(routed), each=True)
     chain = Outline("transfer", (tokens, rows), (statement,)).laid_out({"R": "experts"}, 8 * nodes)
     return 1e6 * umm.run(lower(chain, umm.machine("h800-8", nodes=nodes))).makespan_s
+
+
+def fused_experts(
+    machine: umm.Machine, tokens: int, n: int, k: int, experts: int, top_k: int, what: str = GATHER, *,
+    groups: int = 1,
+) -> float:  # fmt: skip
+    """Return the seconds of a mixture's multiply in one kernel with its collective, rows spread evenly.
+
+    Either tokens are gathered and multiplied with their experts' weights, or products are added up for each
+    token and scattered. Blocks of the kernel communicate and the others multiply, so multiplies lose what a
+    collective's kernels take; sums have a pass of their own, so what is sent is contiguous.
+
+    Args:
+        n: Columns of the product, over the ranks of a group.
+        k: Length of the sums, over the ranks of a group.
+        what: ``all-gather`` of tokens before, or ``reduce-scatter`` of their sums after.
+        groups: Groups of experts; the ranks of one share each expert's columns.
+
+    Source: Zhang et al. (2025), Comet: fine-grained computation-communication overlapping for mixtures.
+    """
+    p, dtype = machine.default_ranks, "bfloat16"
+    parts, inward = p // groups, what == GATHER
+    local = (n // parts, k) if inward else (n, k // parts)
+    # Even loads, as the docstring says; a skewed router would make the fullest group bind.
+    rows = np.full(experts // groups, tokens * top_k // experts)
+    item = itemsize(dtype)
+    product = float(grouped_seconds(machine, dtype, rows, *local, item).sum())
+    nbytes = tokens * (k if inward else n) * item
+    copies = flowing(machine, p, nbytes / p)[0] + (p - 1) * machine.transfer_overhead_s
+    # The share of a device that communicating blocks take from the multiplies in one kernel.
+    taken = machine.means[COLLECTIVE].interference if COLLECTIVE in machine.means else 0.0
+    passes = 0.0 if inward else nbytes * (top_k / groups + 2.0 + 1.0 / p) / machine.work_bandwidth
+    last = copies / max(1, p - 1)
+    return float(max(product / (1.0 - taken), copies) + last + machine.step_fence_s + passes)
 
 
 def fused() -> Iterator[tuple[str, float, float]]:

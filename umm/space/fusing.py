@@ -13,12 +13,12 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from umm.cost import batched_seconds, gemm_seconds, grouped_seconds
+from umm.cost import batched_seconds, gemm_seconds
 from umm.dtypes import canonical, element_bytes, itemsize, product_type
 from umm.errors import InputError
 from umm.executor import executor
 from umm.machines import Machine
-from umm.machines.curves import COLLECTIVE, COPY_ENGINE
+from umm.machines.curves import COPY_ENGINE
 from umm.machines.fabric import narrowest
 from umm.plans.collectives.collective import collective
 from umm.plans.collectives.library import domains
@@ -159,8 +159,8 @@ def fusing(
     # A sum for all is scattered and gathered again.
     rounds = 2 if what == REDUCE else 1
     begun = rounds * (p - 1) * machine.transfer_overhead_s  # what waits to begin takes no memory bandwidth
-    flowing, inside, by_engines = (rounds * x for x in _flowing(machine, p, nbytes / p))
-    copies, copied = flowing + begun, by_engines + begun
+    flows, inside, by_engines = (rounds * x for x in flowing(machine, p, nbytes / p))
+    copies, copied = flows + begun, by_engines + begun
     copy, last_copied = (x / max(1, p - 1) for x in (copies, copied))
     # A rank reads its rows of p partial products, nbytes together, and writes nbytes / p.
     sums = what != GATHER
@@ -197,41 +197,7 @@ def fusing(
     )  # fmt: skip
 
 
-def fused_experts(
-    machine: Machine, tokens: int, n: int, k: int, experts: int, top_k: int, what: str = GATHER, *,
-    groups: int = 1,
-) -> float:  # fmt: skip
-    """Return the seconds of a mixture's multiply in one kernel with its collective, rows spread evenly.
-
-    Either tokens are gathered and multiplied with their experts' weights, or products are added up for each
-    token and scattered. Blocks of the kernel communicate and the others multiply, so multiplies lose what a
-    collective's kernels take; sums have a pass of their own, so what is sent is contiguous.
-
-    Args:
-        n: Columns of the product, over the ranks of a group.
-        k: Length of the sums, over the ranks of a group.
-        what: ``all-gather`` of tokens before, or ``reduce-scatter`` of their sums after.
-        groups: Groups of experts; the ranks of one share each expert's columns.
-
-    Source: Zhang et al. (2025), Comet: fine-grained computation-communication overlapping for mixtures.
-    """
-    p, dtype = machine.default_ranks, "bfloat16"
-    parts, inward = p // groups, what == GATHER
-    local = (n // parts, k) if inward else (n, k // parts)
-    # Even loads, as the docstring says; a skewed router would make the fullest group bind.
-    rows = np.full(experts // groups, tokens * top_k // experts)
-    item = itemsize(dtype)
-    product = float(grouped_seconds(machine, dtype, rows, *local, item).sum())
-    nbytes = tokens * (k if inward else n) * item
-    copies = _flowing(machine, p, nbytes / p)[0] + (p - 1) * machine.transfer_overhead_s
-    # The share of a device that communicating blocks take from the multiplies in one kernel.
-    taken = machine.means[COLLECTIVE].interference if COLLECTIVE in machine.means else 0.0
-    passes = 0.0 if inward else nbytes * (top_k / groups + 2.0 + 1.0 / p) / machine.work_bandwidth
-    last = copies / max(1, p - 1)
-    return float(max(product / (1.0 - taken), copies) + last + machine.step_fence_s + passes)
-
-
-def _flowing(machine: Machine, ranks: int, shard: float) -> tuple[float, float, float]:
+def flowing(machine: Machine, ranks: int, shard: float) -> tuple[float, float, float]:
     """Return the seconds in which the shares of all ranks reach all others.
 
     By kernels, what of it links inside a node take, and by copy engines. Every rank copies from all others of
@@ -261,18 +227,18 @@ def _flowing(machine: Machine, ranks: int, shard: float) -> tuple[float, float, 
     # A rank sends its neighbours in the node its own share and those it received from n − 1 other nodes.
     inside = [(*pair, float(n)) for node in nodes for pair in permutations(node, 2)]
     across = [(*pair, 1.0) for group in zip(*nodes, strict=True) for pair in permutations(group, 2)]
-    flowing, within = fullest(*inside, *across), fullest(*inside)
+    flows, within = fullest(*inside, *across), fullest(*inside)
     if n == 1:
         order = ring_of(machine, tuple(range(ranks)), ranks).order
         near = [(order[i - 1], order[i]) for i in range(ranks)]
         # Both ways round the ring: every hop carries half of the p − 1 shares in each direction.
         half = (ranks - 1) / 2
-        within = min(flowing, fullest(*((x, y, half) for pair in near for x, y in (pair, pair[::-1]))))
-        flowing = within
+        within = min(flows, fullest(*((x, y, half) for pair in near for x, y in (pair, pair[::-1]))))
+        flows = within
     first = machine.route(*(int(x) for x in device[:2]))
     # Each copy engine drives one copy at a time, at the rate of the narrowest link of a route.
     at_once = machine.copy_engines * float(width[narrowest(first, width)])
-    return flowing, within, max(flowing, n * (q - 1) * shard / at_once)
+    return flows, within, max(flows, n * (q - 1) * shard / at_once)
 
 
 def _occupied(machine: Machine, dtype: str, rows: int, cols: int) -> float:
