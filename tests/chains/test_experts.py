@@ -645,7 +645,7 @@ def test_no_assignment_of_a_mixture_beats_its_bound(nodes, chain, more):
     outline = umm.chain(
         chain, hidden=256, ffn=128, experts=16, top_k=2, shared=1, dtype="bf16", routing="zipf:0.5", **more
     )
-    points = Assignments(outline, 8 * nodes, more={"Z": ("row",)} if nodes == 1 else None)
+    points = Assignments(outline, 8 * nodes, more={"Z": ("row",)} if nodes == 1 else {})
     pricer = AssignmentPricer(points, machine, executor("sim").makespan)
     for number in np.random.default_rng(0).integers(points.count, size=2).tolist():
         place = points.at(number)

@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from functools import cached_property
 from hashlib import blake2b
 from math import lcm, prod
@@ -14,7 +15,7 @@ from umm.machines import Machine
 from umm.plans.multiply.options import Options
 from umm.program import Chain, Multiply, Outline, Statement
 from umm.program.layers import X, Y
-from umm.program.outline import BY_EXPERT
+from umm.program.outline import BY_EXPERT, Shape
 from umm.program.statements.attention import attentions
 from umm.program.statements.multiply import is_product, products
 from umm.schedules.schedule import Schedule
@@ -28,6 +29,7 @@ FEW_RANKS = 16  # ranks up to which a mixture's products, and copies of its toke
 MOST_LISTED = 200_000  # assignments that are listed one by one
 
 
+@dataclass(frozen=True, eq=False)
 class Assignments:
     """Every assignment of layouts that gives one layout to tensors that belong together.
 
@@ -43,46 +45,25 @@ class Assignments:
     ('row', 'col', 'row@2')
     """
 
-    def __init__(
-        self,
-        outline: Outline,
-        ranks: int,
-        texts: Mapping[str, Sequence[str]] | None = None,
-        options: Options | None = None,
-        stationary: str = "auto",
-        named: Sequence[str] | None = None,
-        more: Mapping[str, Sequence[str]] | None = None,
-        of_many: bool = False,
-    ) -> None:
-        """Prepare the points.
-
-        Args:
-            outline: What is computed.
-            texts: For each tensor with a choice of its own the layouts to choose from; ``all`` is row, col
-                and 2d with every number of replicas.
-            options: Of the universal algorithm, for all multiplies.
-            stationary: The matrix that every multiply keeps in place: A, B, C, ``auto`` for its largest, or
-                ``best`` for the one with which it takes least by itself.
-            named: Names of the program's own layouts, ``all`` for all of them: these alone are listed.
-            more: Layouts of each tensor to choose from beside the usual ones, where nothing is said.
-            of_many: Whether it is one of many layers, whose output has the layout of the next one's input.
-        """
-        self.outline, self.ranks = outline, ranks
-        self.options, self.stationary = options or Options(), stationary
-        self._texts, self.named, self._more, self._of_many = texts or {}, named, more or {}, of_many
-        # Movements of which the multiplies of each product have one of their own; none if the options say it
-        # for all. The choices of layouts are then followed by one for each product.
-        self.ways: tuple[str, ...] = ()
-        self._shapes = {x.name: x for x in outline.tensors}
-
-    def by_way(self, ways: Sequence[str]) -> "Assignments":
-        """Return the points with a movement for the multiplies of each product."""
-        result = Assignments(
-            self.outline, self.ranks, self._texts, self.options, self.stationary, self.named, self._more,
-            self._of_many,
-        )  # fmt: skip
-        result.ways = tuple(ways)
-        return result
+    outline: Outline  # what is computed
+    ranks: int
+    # For each tensor with a choice of its own the layouts to choose from; `all` is row, col and 2d with every
+    # number of replicas.
+    texts: Mapping[str, Sequence[str]] = field(default_factory=dict)
+    options: Options = field(default_factory=Options)  # of the universal algorithm, for all multiplies
+    # The matrix that every multiply keeps in place: A, B, C, `auto` for its largest, or `best` for the one
+    # with which it takes least by itself.
+    stationary: str = "auto"
+    # Names of the program's own layouts, `all` for all of them: these alone are listed.
+    named: Sequence[str] | None = None
+    # Layouts of each tensor to choose from beside the usual ones, where nothing is said.
+    more: Mapping[str, Sequence[str]] = field(default_factory=dict)
+    of_many: bool = (
+        False  # whether it is one of many layers: its output has the layout of the next one's input
+    )
+    # Movements of which the multiplies of each product have one of their own; none if the options say it for
+    # all. The choices of layouts are then followed by one for each product.
+    ways: tuple[str, ...] = ()
 
     @cached_property
     def products(self) -> tuple[str, ...]:
@@ -97,7 +78,7 @@ class Assignments:
         # An optimizer updates a weight with its gradient element by element, so the two share a layout.
         alike = [(x, f"d{x}") for x in shapes if shapes[x] == shapes.get(f"d{x}")]
         alike += [pair for x in self.outline.statements for pair in x.alike(shapes)]
-        alike += self._with_experts + self._in_one_kernel + ([(X, Y)] if self._of_many else [])
+        alike += self._with_experts + self._in_one_kernel + ([(X, Y)] if self.of_many else [])
         group = {name: name for name in shapes}
         for one, other in alike:
             # Union by relabelling; programs have tens of tensors, so a
@@ -154,7 +135,7 @@ class Assignments:
     @property
     def free(self) -> bool:
         """Whether all layouts of the space are of its own choosing."""
-        return self.named is None and not self._texts
+        return self.named is None and not self.texts
 
     @property
     def few(self) -> bool:
@@ -194,10 +175,10 @@ class Assignments:
 
     def _written(self, names: Sequence[str]) -> list[str]:
         """Return the texts that a group chooses from: of all its tensors for which texts were given."""
-        given = dict.fromkeys(text for name in names for text in self._texts.get(name, ()))
+        given = dict.fromkeys(text for name in names for text in self.texts.get(name, ()))
         factors = [count for count in range(1, self.ranks + 1) if self.ranks % count == 0]
         family = list(written_layouts(self.ranks, ("row", "col", "2d"), factors, ("blocked",), "square"))
-        beside = dict.fromkeys(text for name in names for text in self._more.get(name, ()))
+        beside = dict.fromkeys(text for name in names for text in self.more.get(name, ()))
         usual = [*DEFAULT, *self._balanced(names), *beside]
         if any(self._shapes[name].experts for name in names):
             # On many ranks no expert is cut over more than twice the ranks that would be idle otherwise.
@@ -223,6 +204,11 @@ class Assignments:
         # Zigzag pairs early and late rows, whose causal work differs, on each rank.
         sequences -= {x for x in sequences if x % self.ranks == 0}  # ranks have whole sequences as it is
         return ["zigzag" if x == 1 else f"zigzag:{x}" for x in sorted(sequences)]
+
+    @cached_property
+    def _shapes(self) -> dict[str, Shape]:
+        """The tensors, not laid out, by name."""
+        return {x.name: x for x in self.outline.tensors}
 
     @cached_property
     def _sizes(self) -> dict[str, tuple[int, int]]:

@@ -280,15 +280,9 @@ class Space:
         texts = dict(self.layouts)
         if self.program.kind == "outline":
             return Assignments(
-                self.program,
-                self.ranks or 1,
-                texts,
-                self.options,
-                self.stationary[0],
-                self.named,
-                dict(self.meshes),
-                self.layers > 1 and not self.program.given,
-            )
+                self.program, self.ranks or 1, texts, self.options, self.stationary[0], self.named,
+                dict(self.meshes), self.layers > 1 and not self.program.given,
+            )  # fmt: skip
         bare = replace(self.program, ranks=self.ranks)
         given = {x: texts.get(x, (ALL,)) for x in MATRICES}
         # Layouts over nodes are extras of an open choice; layouts that a user names stay the only ones.

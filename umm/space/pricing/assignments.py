@@ -77,7 +77,7 @@ class AssignmentPricer(Pricer):
 
     def by_way(self, ways: Sequence[str]) -> "AssignmentPricer":
         """Return who prices the points with a movement for the multiplies of each product."""
-        points = self.points.by_way(ways)
+        points = replace(self.points, ways=tuple(ways))
         return AssignmentPricer(
             points, self.machine, self.makespan, self._state, self._layers, self._known, self.work
         )
