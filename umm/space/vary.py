@@ -51,6 +51,29 @@ def ends_alone(machine: Machine, unused: Collection[str] = ()) -> list[Change]:
     return [Change(key, "", "", end) for key, both in moved for end in both]
 
 
+def borders(
+    low: float,
+    high: float,
+    answer: Callable[[Any], object],
+    between: Callable[[Any, Any], float | None],
+) -> list[Any]:
+    """Return the values between two at which an answer changes, halving what is between unlike ones.
+
+    What comes and goes between two that are alike is not seen.
+
+    Args:
+        answer: Returns it at a value; asked several times at each.
+        between: Returns a value between two; None where they are near enough.
+    """
+    if answer(low) == answer(high):
+        return []
+    middle = between(low, high)
+    if middle is None:
+        return [high]
+    # Both halves are searched, for a third answer may be that in the middle.
+    return borders(low, middle, answer, between) + borders(middle, high, answer, between)
+
+
 STARTS = ("latency", "launch", "transfer_overhead")
 """Numbers that a message or a kernel waits for before it does anything."""
 HALVES = (("half of it", "x0.5"), ("twice that", "x2"))

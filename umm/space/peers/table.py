@@ -20,6 +20,7 @@ from umm.space.peers.contender import MARGIN, Contender, Row, Scheme, Stack, Tim
 from umm.space.peers.multiplies import PDGEMM
 from umm.space.search.search import Report
 from umm.space.search.uncertainty import TOLERANCE, Starts, assumed_starts
+from umm.space.vary import borders
 from umm.traces.trace import Trace
 from umm.units import format_bytes, format_seconds
 
@@ -55,23 +56,16 @@ def stretches(size: int, way_at: Callable[[int], str]) -> list[Stretch]:
     way_at = cache(way_at)
     steps = MAX_STRETCH.bit_length() - 1
     sizes = sorted({max(1, size * 2**i // MAX_STRETCH) for i in range(2 * steps + 1)})
-    bounds = [(sizes[0], way_at(sizes[0]))]
-    for low, high in pairwise(sizes):
-        bounds += _changes(low, high, way_at)
-    stops = [start for start, _ in bounds[1:]] + [sizes[-1]]
-    return [Stretch(start, stop, way) for (start, way), stop in zip(bounds, stops, strict=True)]
 
+    def between(low: int, high: int) -> int | None:
+        # Multiples of a power of two: a round number says as much, in fewer simulations.
+        unit = 2 ** max(0, (low // EXACT).bit_length() - 1)
+        middle = (low + high) // 2 // unit * unit
+        return middle if low < middle < high and high - low > unit else None
 
-def _changes(low: int, high: int, way_at: Callable[[int], str]) -> list[tuple[int, str]]:
-    """Return where the way changes between two sizes, and to which."""
-    if way_at(low) == way_at(high):
-        return []
-    # Bisection on multiples of a power of two: a round number says as much, in fewer simulations.
-    unit = 2 ** max(0, (low // EXACT).bit_length() - 1)
-    middle = (low + high) // 2 // unit * unit
-    if not low < middle < high or high - low <= unit:
-        return [(high, way_at(high))]
-    return _changes(low, middle, way_at) + _changes(middle, high, way_at)
+    starts = [sizes[0], *(x for pair in pairwise(sizes) for x in borders(*pair, way_at, between))]
+    stops = [*starts[1:], sizes[-1]]
+    return [Stretch(start, stop, way_at(start)) for start, stop in zip(starts, stops, strict=True)]
 
 
 RIVAL = 1.25  # asked about at all m is who takes at most so many times the best at this one or at an end

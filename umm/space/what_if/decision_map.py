@@ -4,6 +4,7 @@ import math
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
+from functools import cache
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -14,7 +15,7 @@ from umm.space.budget import DEVICE
 from umm.space.choice import Choice
 from umm.space.search.search import Report
 from umm.space.space import Space
-from umm.space.vary import LINKS, Makespan, knob
+from umm.space.vary import LINKS, Makespan, borders, knob
 from umm.space.what_if.sensitivity import Budget, Question
 
 if TYPE_CHECKING:
@@ -190,28 +191,16 @@ def _without(stretches: Sequence[Stretch], rows: Sequence[int]) -> tuple[int, ..
 
 def _steps(best: Callable[[float], Choice], factors: Sequence[float]) -> list[Step]:
     """Return the best choices over ascending factors, each with its start and stop."""
-    starts, choices = [factors[0]], [best(factors[0])]
-    for low, high in pairwise(factors):
-        for factor, choice in _crossovers(best, (low, choices[-1]), (high, best(high))):
-            starts.append(factor)
-            choices.append(choice)
-    return list(zip(starts, [*starts[1:], factors[-1]], choices, strict=True))
+    best = cache(best)
 
+    def between(low: float, high: float) -> float | None:
+        # In the logarithm, as factors multiply.
+        return None if math.log(high / low) < 0.01 else math.sqrt(low * high)
 
-def _crossovers(
-    best: Callable[[float], Choice], low: tuple[float, Choice], high: tuple[float, Choice]
-) -> list[tuple[float, Choice]]:
-    """Return the factors between two at which the best changes, each with the best there."""
     # The same best at both ends is taken to be the best between them: the limit that map_over_number names.
-    if low[1].name == high[1].name:
-        return []
-    if math.log(high[0] / low[0]) < 0.01:
-        return [high]
-    # Bisection in the logarithm, as factors multiply. Both halves are searched, for a third choice may win in
-    # the middle.
-    factor = math.sqrt(low[0] * high[0])
-    middle = (factor, best(factor))
-    return _crossovers(best, low, middle) + _crossovers(best, middle, high)
+    pairs = pairwise(factors)
+    starts = [factors[0], *(x for pair in pairs for x in borders(*pair, lambda x: best(x).name, between))]
+    return [(start, stop, best(start)) for start, stop in pairwise([*starts, factors[-1]])]
 
 
 # MLP-1 and MLP-2 at one sixteenth of the paper's n and k, a square, and a long sum; m, n, k.
