@@ -40,7 +40,7 @@ def test_every_row_is_a_schedule_that_gives_the_product_at_small_size(machine, p
     """MLP-1 and MLP-2 with m = 8K: the rows' choices, executed on matrices a 512th as long, and uneven."""
     machine = um.machine(machine)
     problem = Problem(m=8192, **MLP[preset], ranks=machine.default_ranks)
-    result = peers(problem, machine, rows_only=True)
+    result = peers(problem, machine, crossover=None)
     names = [row.algorithm for row in result.rows]
     assert set(names) | set(result.refused) == {UNIVERSAL, "redistribute", *algorithms()} - {"scalapack"}
     assert names[0] == UNIVERSAL
@@ -53,7 +53,7 @@ def test_every_row_is_a_schedule_that_gives_the_product_at_small_size(machine, p
 def test_rows_start_alike_and_say_what_they_move_and_hold():
     """MLP-1, 2-D layouts: of megatron's row A is gathered, from 2-D blocks, and C goes back to them."""
     problem = Problem(m=4096, **MLP["mlp1"], a="2d", b="2d", c="2d", ranks=8)
-    result = peers(problem, "h100-8", rows_only=True)
+    result = peers(problem, "h100-8", crossover=None)
     rows = {row.algorithm: row for row in result.rows}
     assert rows["universal"].layouts == {"A": "2d", "B": "2d", "C": "2d"}
     assert rows["megatron"].layouts == {"A": "row@8", "B": "col", "C": "col"}
@@ -92,7 +92,7 @@ def test_given_says_where_operands_start():
 
 def test_in_place_is_proven_by_a_search_over_stationary_matrices():
     problem = Problem(m=2048, n=8192, k=2048, a="row", b="col", c="2d", ranks=8)
-    result = peers(problem, "h100-8", rows_only=True)
+    result = peers(problem, "h100-8", crossover=None)
     options = [um.schedule(problem, "h100-8", stationary=x) for x in "ABC"]
     assert result.rows[0].makespan_s <= min(um.run(x).makespan_s for x in options)
 
@@ -100,7 +100,7 @@ def test_in_place_is_proven_by_a_search_over_stationary_matrices():
 def test_what_does_not_fit_the_budget_is_listed_but_never_taken():
     """With 2x at rest and in flight, MLP-1 by rows cannot be multiplied in place."""
     problem = Problem(m=8192, **MLP["mlp1"], ranks=8)
-    result = peers(problem, "h100-8", memory="2x", rows_only=True)
+    result = peers(problem, "h100-8", memory="2x", crossover=None)
     assert not result.rows[0].fits
     assert all(row.fits == (row.memory_bytes <= result.limit) for row in result.rows)
     assert result.best.fits
@@ -166,7 +166,7 @@ def test_the_verdict_names_where_what_to_do_changes_and_simulation_agrees():
     assert {crossover.below, crossover.above} <= {x.way for x in result.stretches}
     for stretch in result.stretches if WHOLE else result.stretches[:3]:
         middle = replace(problem, m=(stretch.start + stretch.stop) // 2)
-        answer = peers(middle, "h100-8", rows_only=True)
+        answer = peers(middle, "h100-8", crossover=None)
         gain = 1 - answer.best.makespan_s / answer.rows[0].makespan_s
         if stretch.way == "in place":
             assert gain < 2 * MARGIN
@@ -258,7 +258,7 @@ def test_between_nodes_everybody_uses_all_cards():
     """A by rows, B by columns over 2 nodes of 4: 235 MB of B cross each way by 4 cards in 2.3 ms."""
     layouts = {"a": "row", "b": "col", "c": "row"}
     problem = Problem(m=8192, n=28672, k=8192, dtype="bfloat16", c_dtype="bfloat16", ranks=8, **layouts)
-    result = peers(problem, "a100-2x4", rows_only=True)
+    result = peers(problem, "a100-2x4", crossover=None)
     seconds = {row.algorithm: row.makespan_s for row in result.rows}
     assert max(seconds[x] for x in ("dtensor", "fsdp", "sequence", "universal")) < 4 * 2.35e-3
     assert seconds["universal"] < seconds["dtensor"]

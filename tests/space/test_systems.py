@@ -224,7 +224,7 @@ def test_a_chain_without_such_layouts_is_told_what_it_lacks():
 
 def test_rows_are_what_is_simulated_and_no_row_of_the_space_beats_the_proven_best():
     outline = preset("mlp", True, hidden=256, ffn=512, tokens=128)
-    result = peers(outline, "h100-8", ranks=4, rows_only=True)
+    result = peers(outline, "h100-8", ranks=4, crossover=None)
     names = [row.algorithm for row in result.rows]
     assert set(names) == {
         "universal",
@@ -267,7 +267,7 @@ def test_inside_a_node_a_scheme_moves_as_it_is_fastest():
     """The MLP of one node: megatron's sums, flat one-sided or by collectives, as its row says."""
     outline = umm.chain("mlp", hidden=1024, ffn=4096, tokens=2048, dtype="bfloat16", backward=True)
     row = next(
-        x for x in umm.peers(outline, "h100-8", ranks=8, rows_only=True).rows if x.algorithm == "megatron"
+        x for x in umm.peers(outline, "h100-8", ranks=8, crossover=None).rows if x.algorithm == "megatron"
     )
     chain = outline.laid_out("megatron", 8)
     seconds = [umm.run(lower(chain, "h100-8", movement=x)).makespan_s for x in ("flat", "gathered", "chunks")]

@@ -166,7 +166,7 @@ def _best_of(asked: Peer, report: "Progress") -> "tuple[str, Scale]":
     program, machine, without = asked.program, asked.hardware, cast("Sequence[str]", ())
     how: dict[str, Any] = {"ranks": asked.ranks, "memory": asked.budget, "stack": asked.stack}
     try:
-        result = compare(program, machine, rows_only=True, **how)
+        result = compare(program, machine, crossover=None, **how)
     except EndedEarlyError as early:
         if not isinstance(early.found, Peers):
             raise

@@ -34,8 +34,7 @@ def peers(
     *,
     ranks: int | None = None,
     memory: Memory = DEVICE,
-    crossover: bool = True,
-    rows_only: bool = False,
+    crossover: bool | None = True,
     at: Callable[[int], Outline] | None = None,
     tokens: int = 0,
     stack: Stack | None = None,
@@ -56,8 +55,7 @@ def peers(
         ranks: Ranks that share the work where the program does not say; the machine's own number if None.
         memory: Budget a rank, as in ``umm.search``. A row above it is in the table but never the one to take.
         crossover: Whether other sizes are simulated for where the verdict changes: other m of a multiply.
-        rows_only: Whether to leave out what follows the rows: their ranges, the best layouts of all, other
-            sizes.
+            None leaves out their ranges and the best layouts of all, too.
         at: Returns a chain with another number of tokens, for where the verdict changes; None leaves that
             out.
         tokens: Those of the chain, if ``at`` is given.
@@ -85,27 +83,14 @@ def peers(
     field: OfMultiply | OfProgram
     count = machine.default_ranks if ranks is None else ranks
     if program.kind == "outline":
-        at = at if crossover else None
         field = OfProgram(program, count, machine, memory, report, at, tokens, stack)
     else:
-        elsewhere = progress or (lambda what, done, total: None) if crossover else None
-        field = OfMultiply(program.on(count), machine, memory, report, elsewhere)
-    return _compared(field, machine, report, rows, ended, rows_only)
-
-
-def _compared(
-    field: "OfMultiply | OfProgram",
-    machine: Machine,
-    report: Report,
-    rows: list[Row],
-    ended: Callable[[Row], None] | None = None,
-    rows_only: bool = False,
-) -> Peers:
-    """Return a row for each contender, and the verdict on them."""
-    # report, ended, rows_only: as `peers` takes them. rows: an empty list, which gets each row as it ends.
+        field = OfMultiply(program.on(count), machine, memory, report)
     limit, in_order = field.limit(field.start), partial(_in_order, fitting_first=field.size != "m")
-    result = Peers(field.start, field.ranks, machine, limit, rows, field.refused, False, None, [], field.size)
-    result = replace(result, asked=field.asked, stack=field.stack)
+    result = Peers(
+        field.start, field.ranks, machine, limit, rows, field.refused, False, None, [], field.size,
+        asked=field.asked, stack=field.stack,
+    )  # fmt: skip
     try:
         for contender in field.contenders(limit, rows):
             report(contender.name, 0, 0)
@@ -115,13 +100,13 @@ def _compared(
             if ended is not None:
                 ended(rows[-1])
         rows.sort(key=in_order)
-        if rows_only:
+        if crossover is None:
             return replace(result, proven=field.proven)
         # In place: the caller and the report on progress hold the same list.
         rows[:] = ranged(rows, field.start, machine, partial(report, "ranges of the rows"))
         result = replace(result, proven=field.proven)
         result = replace(result, anywhere=field.free())
-        return replace(result, stretches=field.stretches(rows))
+        return replace(result, stretches=field.stretches(rows)) if crossover else result
     except KeyboardInterrupt:
         if not rows:
             raise
@@ -167,21 +152,14 @@ class OfMultiply:
     stack: Stack | None = None
     proven = True
 
-    def __init__(
-        self,
-        problem: Problem,
-        machine: Machine,
-        memory: Memory,
-        report: Report,
-        elsewhere: Report | None,
-    ) -> None:
+    def __init__(self, problem: Problem, machine: Machine, memory: Memory, report: Report) -> None:
         machine.check_ranks(problem.p)
         a, b, c = map(str, problem.outside)
         self.asked: Any = replace(problem, a=a, b=b, c=c, given="")
         self.start, self.ranks = by_owner(self.asked), problem.p
         self._joins = self.start.layouts != self.asked.layouts  # ranks hold several blocks
         self.refused: dict[str, str] = {}
-        self._machine, self._memory, self._report, self._elsewhere = machine, memory, report, elsewhere
+        self._machine, self._memory, self._report = machine, memory, report
 
     def limit(self, start: Problem) -> int:
         """Return the bytes a rank may hold of the problem."""
@@ -233,9 +211,7 @@ class OfMultiply:
 
     def stretches(self, rows: list[Row]) -> list[Stretch]:
         """Return the best action at all m around."""
-        if self._elsewhere is None:
-            return []
-        return Around(self.start, self._machine, self._memory, self._elsewhere).stretches(rows)
+        return Around(self.start, self._machine, self._memory, self._report).stretches(rows)
 
 
 class OfProgram:
