@@ -1,7 +1,6 @@
 """The bandwidth, peak, latency or memory that would change a choice, and by how much."""
 
 import math
-from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING
@@ -19,7 +18,7 @@ from umm.space.search.found import front
 from umm.space.search.search import Report, faster, search
 from umm.space.search.walk import BestFirst, Progress
 from umm.space.space import Space
-from umm.space.vary import Knob, Makespan, knobs, seconds_of
+from umm.space.vary import Knob, Makespan, knobs
 from umm.units import format_bytes
 
 if TYPE_CHECKING:
@@ -51,6 +50,10 @@ class Question:
         """Return the best point on a machine."""
         memory, makespan = self.memory, self.makespan
         return search(self.space, machine, memory=memory, makespan=makespan, top=1, progress=progress).top[0]
+
+    def seconds(self, choice: Choice, machine: Machine) -> float:
+        """Return how long a point takes on a machine."""
+        return choice.times * self.makespan(choice.schedule(machine))
 
     @property
     def pricer(self) -> Pricer:
@@ -171,38 +174,14 @@ def sensitivity(
     question = Question.asked(space, machine, memory, makespan)
     machine, report = question.machine, progress or (lambda what, done, total: None)
     choice = question.best(machine, partial(report, "the best choice"))
-    seconds = seconds_of(choice.schedule, lambda made: choice.times * question.makespan(made))
-
-    def better(knob: Knob, factor: float, than: float) -> Choice | None:
-        """Return the best point on the changed machine if it takes less than some seconds."""
-        news, simulate = partial(report, f"{turning}, x{factor:.3g}"), question.makespan
-        changed = knob.on(machine, factor)
-        # With a time to beat a search prunes from the start, so a negative answer comes sooner.
-        return faster(question.space, changed, than, memory=memory, makespan=simulate, progress=news)
-
-    def settled(knob: Knob, up: bool) -> bool:
-        """Whether nothing can change up to the last factor: nobody gains by it, or the choice loses."""
-        # One search at the far end settles a direction, for times are monotone in a number. Where it speeds
-        # things up, a rival has its best chance there. Where it slows them, rivals get no faster either, so
-        # one can only win if the choice loses more than the margin.
-        end = min(reach, knob.most) if up else 1 / reach
-        if up == knob.more_is_faster:
-            return better(knob, end, choice.makespan_s * (1 - margin)) is None
-        return seconds(knob.on(machine, end)) * (1 - margin) <= choice.makespan_s
-
-    def rival(knob: Knob, factor: float) -> Choice | None:
-        """Return the best point on the changed machine if it beats the choice by the margin."""
-        return better(knob, factor, seconds(knob.on(machine, factor)) * (1 - margin))
-
     known = knobs(machine, choice.program.p, space.program.shapes[0].dtype)
     moves: list[Move] = []
     flips: list[Flip] = []
-    turning = ""
     try:
         for number, knob in enumerate(known):
             report(f"half and twice the {knob.name}", number, len(known))
             most = min(2.0, knob.most)
-            half_s, most_s = (seconds(knob.on(machine, x)) for x in (0.5, most))
+            half_s, most_s = (question.seconds(choice, knob.on(machine, x)) for x in (0.5, most))
             moves.append(Move(knob.name, knob.at(1.0), half_s, most, most_s))
         # The logarithm ranks gains and losses by their ratio alike.
         moves.sort(key=lambda move: -abs(math.log(move.half_s / choice.makespan_s)))
@@ -211,10 +190,7 @@ def sensitivity(
         for number, (knob, up) in enumerate(turned):
             turning = f"{'more' if up else 'less'} {knob.name}, {number + 1} of {len(turned)}"
             report(turning, 0, 0)
-            if settled(knob, up):
-                flips.append(_no_flip(knob, up, reach))
-            else:
-                flips.append(_nearest(knob, up, partial(rival, knob), reach))
+            flips.append(_Turned(question, choice, margin, reach, knob, up, turning, report).flip())
         flips += _memory_flips(question, choice, margin, partial(report, "more and less memory"))
     except KeyboardInterrupt:
         if not moves:
@@ -223,34 +199,81 @@ def sensitivity(
     return Sensitivity(choice, margin, moves, flips)
 
 
-def _no_flip(knob: Knob, up: bool, reach: float) -> Flip:
-    """Return that a knob, turned up or down, changes nothing within reach."""
-    bound = f"up to {knob.at(min(reach, knob.most))}" if up else f"down to {knob.at(1 / reach)}"
-    return Flip(knob.name, knob.at(1.0), None, bound, None)
+@dataclass(frozen=True)
+class _Turned:
+    """A number turned up or down, until another point beats a choice by a margin."""
 
+    question: Question
+    choice: Choice
+    margin: float
+    reach: float
+    knob: Knob
+    up: bool
+    words: str  # for the report
+    report: Report
 
-def _nearest(knob: Knob, up: bool, rival: Callable[[float], Choice | None], reach: float) -> Flip:
-    """Return where a knob, turned up or down, first makes another point better."""
-    # Invariant: at `same` the choice still stands, at `factor` another beats it.
-    same, step = 1.0, 2.0 if up else 0.5
-    while True:
-        factor = min(same * step, knob.most)
-        # The slack lets a reach that is a power of two be tried in spite of rounding.
-        if max(factor, 1 / factor) > reach * (1 + 1e-9) or factor == same:
-            return _no_flip(knob, up, reach)
-        nearest = rival(factor)
-        if nearest:
-            break
-        same = factor
-    # Bisection in the logarithm, down to a hundredth of the factor.
-    while abs(math.log(factor / same)) > 0.01:
-        middle = math.sqrt(factor * same)
-        nearer = rival(middle)
-        if nearer:
-            factor, nearest = middle, nearer
-        else:
-            same = middle
-    return Flip(knob.name, knob.at(1.0), factor, knob.at(factor), nearest)
+    def flip(self) -> Flip:
+        """Return where another point is first better, or that none is within reach."""
+        knob = self.knob
+        if self._settled:
+            return self._none
+        # Invariant: at `same` the choice still stands, at `factor` another beats it.
+        same, step = 1.0, 2.0 if self.up else 0.5
+        while True:
+            factor = min(same * step, knob.most)
+            # The slack lets a reach that is a power of two be tried in spite of rounding.
+            if max(factor, 1 / factor) > self.reach * (1 + 1e-9) or factor == same:
+                return self._none
+            nearest = self._rival(factor)
+            if nearest:
+                break
+            same = factor
+        # Bisection in the logarithm, down to a hundredth of the factor.
+        while abs(math.log(factor / same)) > 0.01:
+            middle = math.sqrt(factor * same)
+            nearer = self._rival(middle)
+            if nearer:
+                factor, nearest = middle, nearer
+            else:
+                same = middle
+        return Flip(knob.name, knob.at(1.0), factor, knob.at(factor), nearest)
+
+    @property
+    def _end(self) -> float:
+        """The last factor within reach."""
+        return min(self.reach, self.knob.most) if self.up else 1 / self.reach
+
+    @property
+    def _none(self) -> Flip:
+        """The answer that nothing within reach changes the choice."""
+        bound = f"{'up' if self.up else 'down'} to {self.knob.at(self._end)}"
+        return Flip(self.knob.name, self.knob.at(1.0), None, bound, None)
+
+    @property
+    def _settled(self) -> bool:
+        """Whether nothing can change up to the last factor: nobody gains by it, or the choice loses."""
+        # One search at the far end settles a direction, for times are monotone in a number. Where it speeds
+        # things up, a rival has its best chance there. Where it slows them, rivals get no faster either, so
+        # one can only win if the choice loses more than the margin.
+        now = self.choice.makespan_s
+        if self.up == self.knob.more_is_faster:
+            return self._better(self._end, now * (1 - self.margin)) is None
+        return self._seconds(self._end) * (1 - self.margin) <= now
+
+    def _rival(self, factor: float) -> Choice | None:
+        """Return the best point on the changed machine if it beats the choice by the margin."""
+        return self._better(factor, self._seconds(factor) * (1 - self.margin))
+
+    def _seconds(self, factor: float) -> float:
+        """Return the seconds of the choice on the changed machine."""
+        return self.question.seconds(self.choice, self.knob.on(self.question.machine, factor))
+
+    def _better(self, factor: float, than: float) -> Choice | None:
+        """Return the best point on the changed machine if it takes less than some seconds."""
+        asked, news = self.question, partial(self.report, f"{self.words}, x{factor:.3g}")
+        changed = self.knob.on(asked.machine, factor)
+        # With a time to beat a search prunes from the start, so a negative answer comes sooner.
+        return faster(asked.space, changed, than, memory=asked.memory, makespan=asked.makespan, progress=news)
 
 
 def frontier(
