@@ -420,7 +420,7 @@ def test_what_is_too_much_to_simulate_counts_in_the_gap():
     made = walk.found.first.makespan_s
     places = [pricer.points.at(number) for number in range(pricer.points.count)]
     least = min(pricer.bound(place) for place in places if place not in pricer.choices)
-    assert min(made, walk.lowest) == pytest.approx(min(made, least))
+    assert min(made, walk.found.lowest) == pytest.approx(min(made, least))
 
 
 def test_a_search_of_one_multiply_knows_layouts_cut_between_nodes():

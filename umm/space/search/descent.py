@@ -261,18 +261,18 @@ def _changed_one_by_one(
                 least, place, unchanged = seconds, best, 0
 
 
-def divide(pricer: AssignmentPricer, incumbents: Incumbents, program: LayoutProgram) -> float:
-    """Return a better bound, from the assignments that are left once choices are ruled out, simulating some.
+def divide(pricer: AssignmentPricer, incumbents: Incumbents, program: LayoutProgram) -> None:
+    """Make the bound better, from the assignments that are left once choices are ruled out, simulating some.
 
     Each of these gets the bound of its statements' order, the lowest first. It ends at one that is too much
     to simulate, or once none is left that could be faster than the best.
     """
     best, before = incumbents.first, program.work
     if best is None:
-        return incumbents.lowest
+        return
     left = program.left(best.makespan_s)
     if prod(map(len, left)) > MOST_LISTED:
-        return incumbents.lowest
+        return
     # Listing is exact once few choices are left: the sum of tables gives every bound in one pass.
     bounds, places = program.below(best.makespan_s, left)
     pricer.work.done += program.work - before
@@ -283,7 +283,7 @@ def divide(pricer: AssignmentPricer, incumbents: Incumbents, program: LayoutProg
         # The bound stands if it is interrupted.
         incumbents.lowest = max(incumbents.lowest, min(least, best.makespan_s))
         if least >= best.makespan_s:
-            return incumbents.lowest
+            return
         # A merge of two ascending streams: listed bounds, and those
         # tightened by order, which went back to wait.
         if after and after[0] <= least:
@@ -292,14 +292,13 @@ def divide(pricer: AssignmentPricer, incumbents: Incumbents, program: LayoutProg
             after = next(closed, None)
             continue
         if not incumbents.affords(waiting[0][1]):
-            return incumbents.lowest
+            return
         bound, place = heapq.heappop(waiting)
         if (choice := incumbents.attempt(place, bound)) and choice.makespan_s < best.makespan_s:
             best = choice
         incumbents.report()
     if not after and not waiting:
         incumbents.lowest = best.makespan_s
-    return incumbents.lowest
 
 
 def one_by_one(tables: Tables, limit: int) -> Place:

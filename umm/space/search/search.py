@@ -184,9 +184,8 @@ def best_of(
             attempt_schemes(pricer, walk.found)
         walk.run(progress, standing)
     except KeyboardInterrupt:
-        walk.found.lowest = walk.lowest
         raise SearchInterruptedError(_found(space, walk.found, reserves, walk.settled)) from None
-    ended = _ended(space, walk.found, reserves, walk.settled, walk.lowest)
+    ended = _ended(space, walk.found, reserves, walk.settled)
     if not assigns(pricer):
         return ended
     # A proven best needs no other movements, and its proof would not cover them.
@@ -252,6 +251,7 @@ def _hasty(space: Space, pricer: Pricer, limit: int, top: int, reserves: bool) -
     walk = BestFirst(pricer, limit, top, effort=Effort(pricer.work, STEP_WORK))
     with suppress(KeyboardInterrupt):
         walk.run()
+    walk.found.lowest = 0.0  # none is known of the others
     return _found(space, walk.found, reserves, walk.found.simulated)
 
 
@@ -289,7 +289,7 @@ def _near(
             f"{format_bytes(incumbents.limit)} a rank, but not all of {pricer.points.count:,} were "
             f"tried{enough}"
         )
-    ended = _ended(space, incumbents, reserves, pricer.points.count, incumbents.lowest)
+    ended = _ended(space, incumbents, reserves, pricer.points.count)
     return ended if better is None else _with_movements(ended, pricer, better)
 
 
@@ -339,34 +339,29 @@ def _with_movements(ended: Found, pricer: "AssignmentPricer", better: Incumbents
     return result
 
 
-def _ended(space: Space, incumbents: Incumbents, reserves: bool, settled: int, lowest: float) -> Found:
-    """Return the result of a search at its end, with a bound below all points left.
-
-    InfeasibleError if nothing fits.
-    """
+def _ended(space: Space, incumbents: Incumbents, reserves: bool, settled: int) -> Found:
+    """Return the result of a search at its end; InfeasibleError if nothing fits."""
     if incumbents.first is None:
         raise incumbents.pricer.infeasible(incumbents.limit)
-    named = None
+    named: Named = {}, {}
     if assigns(incumbents.pricer):
         from umm.space.search.descent import named_layouts
 
         named = named_layouts(incumbents.pricer, incumbents)
-    gap = max(0.0, 1 - lowest / incumbents.first.makespan_s)
-    return _found(space, incumbents, reserves, settled, gap, named)
+    return _found(space, incumbents, reserves, settled, named)
+
+
+Named = tuple[dict[str, float | None], dict[str, float]]  # what the program's own layouts take, and at least
 
 
 def _found(
-    space: Space,
-    incumbents: Incumbents,
-    reserves: bool,
-    settled: int,
-    gap: float | None = None,
-    named: tuple[dict[str, float | None], dict[str, float]] | None = None,
+    space: Space, incumbents: Incumbents, reserves: bool, settled: int, named: Named | None = None
 ) -> Found:
     """Return the result so far; before the end, points yet open count as neither."""
-    pricer, best = incumbents.pricer, incumbents.choices()
+    # named: of the program's own layouts; None before the end.
+    pricer, best, first = incumbents.pricer, incumbents.choices(), incumbents.first
     # The gap is a share of the best makespan, so 0 means that the bound has met it.
-    so_far = max(0.0, 1 - incumbents.lowest / best[0].makespan_s) if best else 1.0
+    gap = max(0.0, 1 - incumbents.lowest / first.makespan_s) if first else 1.0
     return Found(
         space=space,
         machine=pricer.machine.name,
@@ -377,14 +372,14 @@ def _found(
         pruned=max(0, settled - incumbents.simulated),  # schemes are simulated before they are settled
         bounded=pricer.built,
         simulated=incumbents.simulated,
-        proven=pricer.respected and gap == 0.0,
-        gap=so_far if gap is None else gap,
+        proven=named is not None and pricer.respected and gap == 0.0,
+        gap=gap,
         reserves=reserves,
         named=named[0] if named else {},
         left_out=named[1] if named else {},
         moved=pricer.moved(best[0]) if best else [],
         pricer=pricer,
-        whole=gap is not None,
+        whole=named is not None,
         cut=incumbents.effort.cut,
     )
 

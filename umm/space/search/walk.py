@@ -132,7 +132,6 @@ class BestFirst:
         self.waiting: list[tuple[float, bool, Point]] = []  # bound, whether it is that of a schedule, point
         self.next_one = 0
         self.done = False
-        self.lowest = 0.0
         self.left_out = math.inf  # the lowest bound of what was too much to simulate
 
     @property
@@ -149,7 +148,7 @@ class BestFirst:
         """Simulate from the lowest bound up until nothing left can enter the top, or the effort is spent."""
         waiting, incumbents, pricer = self.waiting, self.found, self.pricer
         while waiting or self.next_one < len(self.order):
-            self.lowest = min(self._open, self.left_out)
+            incumbents.lowest = min(self._open, self.left_out)
             if self._open > min(incumbents.last, self.within):
                 break
             if incumbents.first is not None and (incumbents.effort.spent or self.left_out < self._open):
@@ -159,7 +158,7 @@ class BestFirst:
                 effort.allow(effort.most)
                 while self._open < most and not effort.spent and self._enter():
                     pass
-                self.lowest = min(self._open, self.left_out)
+                incumbents.lowest = min(self._open, self.left_out)
                 return
             # Lazy tightening: a bound is improved only when its point is the lowest of all.
             if self._enter():
@@ -186,9 +185,9 @@ class BestFirst:
             if progress:
                 progress(self.settled, pricer.points.count)
             if standing and incumbents.first is not None:
-                standing(incumbents.first.makespan_s, self.lowest)
+                standing(incumbents.first.makespan_s, incumbents.lowest)
         # Nothing is open below the incumbents, so only points that were too much to simulate keep a gap.
-        self.done, self.lowest = True, self.left_out
+        self.done, incumbents.lowest = True, self.left_out
         if progress:
             progress(pricer.points.count, pricer.points.count)
 
