@@ -9,6 +9,7 @@ from experiments.kernels.chips import ENGINES
 from experiments.kernels.collectives import Form, Ways
 from experiments.kernels.multiplies import Law
 from umm.machines.kernels import Issue
+from umm.machines.rules import Rule
 
 TITLES = {"pytorch": "PyTorch", "xla": "XLA"}
 SUBMITTED = (
@@ -75,9 +76,17 @@ def efficiency(
             lines.append(f"{name} = {value:.3g}")
     if law.coarse:
         lines.append(f"coarse = {law.coarse}")
+    if law.rules:
+        lines.append(f"rules = [{', '.join(map(_rule, law.rules))}]")
     if issues:
         lines.append(f"issues = [{', '.join(map(_issue, issues))}]")
     return "\n".join([*lines, "measured = true", ""])
+
+
+def _rule(rule: Rule) -> str:
+    rows, cols = rule.tile
+    limits = {x: value for x, value in vars(rule).items() if x != "tile" and value}
+    return "{ " + ", ".join([f'tile = "{rows}x{cols}"', *(f"{x} = {y}" for x, y in limits.items())]) + " }"
 
 
 def _issue(issue: Issue) -> str:
@@ -87,7 +96,7 @@ def _issue(issue: Issue) -> str:
     if issue.unless_rows:
         parts.append(f"unless_rows = {issue.unless_rows}")
     if issue.unless:
-        parts.append(f"unless = {issue.unless}")
+        parts.append(f"unless = {list(issue.unless)}")
     return "{ " + ", ".join(parts) + " }"
 
 

@@ -9,9 +9,12 @@ from machine_text import GOOD, SWITCH, error_of, write
 from umm.cost import gemm_seconds
 from umm.machines import machine
 from umm.machines.files import shipped_folder
-from umm.machines.kernels import Kernels
+from umm.machines.kernels import Issue, Kernels
+from umm.machines.rules import Rule
 
 SIZES = st.integers(1, 20_000)
+RULES = (Rule(tile="64x64", rows=64), Rule(tile="64x64", least_k=6400), Rule(tile="128x128"))
+"""64 by 64 for few rows or a long k."""
 KERNELS = st.builds(
     Kernels,
     units=st.integers(1, 150),
@@ -157,6 +160,32 @@ def test_rows_alone_choose_the_tile_where_a_kernel_is_coarse():
     few, many = (x.seconds([128, 129], 64, 4096, c_itemsize=2) for x in (coarse, chosen))
     assert few[0] == many[0]
     assert few[1] == pytest.approx(2 * many[1])
+
+
+def test_rules_choose_the_tile_by_rows_columns_and_k():
+    """129 columns are 3 tiles of 64 for 64 rows, 6 for 65 of a long k, else 2 of 128 of twice the loads."""
+    tiles = ((64, 64), (128, 128))
+    rest = {"units": 1, "rate": 1e15, "itemsize": 1, "feed": 1e10, "store": 1e15, "memory": 1e15, "tail": 1.0}
+    kernels = Kernels(**rest, tiles=tiles, start_s=0.0, ramp_s=0.0, rules=RULES)
+    took = kernels.seconds([64, 65, 65, 65], [129, 129, 64, 129], [640, 640, 640, 6400], c_itemsize=2)
+    load = 128 * 640 / 1e10  # of a tile of 64 by 64
+    assert took.tolist() == pytest.approx([3 * load, 4 * load, 2 * load, 60 * load], rel=1e-5)
+
+
+def test_a_rule_of_a_tile_that_kernels_lack_is_an_error(tmp_path):
+    """A library takes only tiles that it has."""
+    rules = "rules = [{ tile = '64x64', rows = 16 }, { tile = '100x100' }]\n"
+    assert "64x64, which is not among tiles" in error_of(write(tmp_path, GOOD + TEXT + rules + SWITCH))
+
+
+def test_kernels_with_rules_and_a_host_have_a_slower_pace():
+    """At half of the rate, 10 tiles on one unit take twice as long; the host does not."""
+    kernels = Kernels(
+        units=1, tiles=((64, 64),), rate=1e12, itemsize=1, feed=1e15, store=1e15, memory=1e15, start_s=0.0,
+        ramp_s=0.0, rules=(Rule(tile="64x64"),), issues=(Issue(time="90 us", unless=[64, 128]),),
+    )  # fmt: skip
+    fast, slow = (x.seconds([640, 1], [64, 1], 640, c_itemsize=2) for x in (kernels, kernels.paced(0.5, 1.0)))
+    assert [slow[0] / fast[0], slow[1], fast[1]] == pytest.approx([2.0, 90e-6, 90e-6])
 
 
 def test_k_is_split_only_where_it_is_long_and_c_small():

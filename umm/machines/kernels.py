@@ -1,6 +1,5 @@
 """GEMMs by the kernels of a library: tiles, waves, split k, memory, and rounding and issuing by an engine."""
 
-import re
 from collections.abc import Sequence
 from dataclasses import MISSING, dataclass, replace
 from functools import cached_property, lru_cache
@@ -11,7 +10,6 @@ import numpy.typing as npt
 
 from umm.arrays import Bools, Floats, Ints
 from umm.errors import MachineError
-from umm.files import shown
 from umm.machines.declaring import BeforeValidator, Field, model_validator
 from umm.machines.quantities import (
     Bytes,
@@ -25,7 +23,7 @@ from umm.machines.quantities import (
     stated,
     table_of,
 )
-from umm.numbers import parse_whole
+from umm.machines.rules import Rule, Rules, checked, frozen, ruled, tile_of
 
 STEP = 64  # elements of k that a kernel loads at once: k is padded to it
 WIDE = 4  # bytes of an element of C from which kernels are the wide ones
@@ -39,20 +37,11 @@ MoreThanZero = Annotated[float, Field(gt=0)]
 
 def _shapes(texts: Any) -> Any:
     """Return rows and columns of tiles that are written like ``128x256``."""
-    if not isinstance(texts, list):
-        return texts
-    for text in texts:
-        if not isinstance(text, str) or not re.fullmatch(r"[1-9][0-9]{0,3}x[1-9][0-9]{0,3}", text):
-            raise ValueError(f"{shown(text)} is not a tile; write rows and columns like 128x256")
-    return tuple((parse_whole(rows), parse_whole(cols)) for rows, cols in (text.split("x") for text in texts))
+    return tuple(map(tile_of, texts)) if isinstance(texts, list) else texts
 
 
 Shapes = Annotated[tuple[tuple[int, int], ...], BeforeValidator(_shapes), Field(min_length=1)]
-Parts = Annotated[
-    tuple[Positive, ...],
-    BeforeValidator(lambda x: tuple(x) if isinstance(x, list) else x),
-    Field(min_length=1),
-]
+Parts = Annotated[tuple[Positive, ...], BeforeValidator(frozen), Field(min_length=1)]
 
 
 def _normed(one: Floats, other: Floats, norm: float) -> Floats:
@@ -74,7 +63,7 @@ class Issue(Table):
     rows: Positive | None = None  # Rows of C up to which it holds; None for any.
     unless_rows: Positive | None = None  # it holds where the rows are no multiple of this
     # It holds where n or k is no multiple of these.
-    unless: Annotated[list[Positive] | None, Field(min_length=2, max_length=2)] = None
+    unless: Annotated[tuple[Positive, Positive] | None, BeforeValidator(frozen)] = None
 
     def holds(self, m: Floats, n: Floats, k: Floats) -> Bools:
         """Return for which shapes it holds."""
@@ -88,7 +77,7 @@ class Issue(Table):
         return applies
 
 
-Issues = Annotated[list[Issue], Field(min_length=1)]
+Issues = Annotated[tuple[Issue, ...], BeforeValidator(frozen), Field(min_length=1)]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -133,6 +122,11 @@ class Kernels:
     )
     coarse: int = stated(
         Positive, "rows of C up to which the last tile is not chosen, and above which no other is", 0
+    )
+    rules: tuple[Rule, ...] = stated(
+        Rules,
+        "tiles by rows, columns and k; the first that holds counts, the fastest tile if none is stated",
+        (),
     )
     caution: float = stated(MoreThanZero, "factor by which a split must be faster to be chosen", 1.0)
     batched: float = stated(
@@ -380,6 +374,10 @@ class Kernels:
         if self.coarse:
             last = (r == self.tiles[-1][0]) & (c == self.tiles[-1][1])
             expected = np.where((m > self.coarse) == last, expected, np.inf)
+        if self.rules:
+            mine = ruled(self.rules, self.tiles, m, n, k)
+            each = np.repeat(np.arange(len(self.tiles)), len(self.splits))[:, None]
+            expected = np.where(each == mine, expected, np.inf)
         best = expected.argmin(axis=0)
         at = best, np.arange(len(best))
         return took[at], waves[at], best
@@ -495,6 +493,7 @@ def kernels_of(
             f"the kernels of {dtype} lack {', '.join(missing)}; "
             "state it in devices.kernels or in devices.efficiency.kernels"
         )
+    checked(numbers.get("rules", ()), numbers["tiles"])
     share = next((x.value for x in reversed(tables) if x.value is not None), value)
     others: dict[str, Any] = {
         name: kernels_of(dtype, peak, itemsize, value, [*tables, other])
