@@ -9,6 +9,7 @@ import pandas as pd
 from experiments.kernels import allreduces, collectives, multiplies, write
 from experiments.kernels.chips import ENGINES, HOSTED, OWN_ALL_REDUCES, RANKS, device
 from experiments.kernels.multiplies import TYPES, Law
+from experiments.kernels.rules import RULES
 from umm.machines import Machine
 from umm.machines.kernels import Issue
 
@@ -59,7 +60,8 @@ def fitted(rows: Mapping[str, pd.DataFrame], machine: Machine) -> Laws:
         for dtype in TYPES:
             some = mine[mine.gemm_dtype == dtype].reset_index(drop=True)
             if len(some) and (engine, dtype) != HOSTED:
-                laws[engine, dtype] = multiplies.fitted(some, device(machine, dtype), TYPES[dtype])
+                rules = RULES.get((engine, some.system.iloc[0]), ()) if dtype == "fp8" else ()
+                laws[engine, dtype] = multiplies.fitted(some, device(machine, dtype), TYPES[dtype], rules)
     of_library = [
         collectives.fitted(timed(some, machine), collectives.OPS[op])
         for op, some in nccl[nccl.nccl_dtype == "half"].groupby("op_name", sort=False)

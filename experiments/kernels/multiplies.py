@@ -10,6 +10,7 @@ from experiments.kernels.least_squares import cost, least
 from umm.arrays import Bools, Floats
 from umm.dtypes import element_bytes
 from umm.machines.kernels import Issue, Kernels
+from umm.machines.rules import Rule
 
 TILES = (
     (64, 64), (64, 128), (128, 64), (128, 128), (128, 256), (256, 128), (64, 256), (256, 64),
@@ -53,6 +54,7 @@ class Law:
         error: Geometric mean error on shapes that were not fitted.
         bias: Of the same.
         coarse: Rows of C up to which the kernel has the first tile of BY_ROWS; 0 where a library chooses.
+        rules: Of the tiles that kernels have; () where a library chooses.
     """
 
     numbers: Mapping[str, float]
@@ -60,10 +62,13 @@ class Law:
     error: float = 0.0
     bias: float = 0.0
     coarse: int = 0
+    rules: Sequence[Rule] = ()
 
     @property
     def tiles(self) -> Sequence[tuple[int, int]]:
         """Tiles of the kernels."""
+        if self.rules:
+            return tuple(dict.fromkeys(x.tile for x in self.rules))
         return BY_ROWS if self.coarse else TILES
 
     def kernels(self, device: Device, dtype: str, issues: tuple[Issue, ...] = ()) -> Kernels:
@@ -76,7 +81,7 @@ class Law:
             tail=x["tail"], overlap=x["overlap"], split_s=x.get("split", 0.0), reduce=x.get("reduce"),
             norm=x["norm"], boost_s=x.get("boost", np.inf), sustained=x.get("sustained", 1.0),
             cast=x.get("cast"), cast_unit=x.get("cast_unit"), cast_row_s=x.get("cast_row", 0.0),
-            issues=issues, coarse=self.coarse,
+            issues=issues, coarse=self.coarse, rules=tuple(self.rules),
         )  # fmt: skip
 
     def seconds(
@@ -96,33 +101,37 @@ MOST_VALUE = 1.05
 """Of the peak, which the rate inside a tile is not above."""
 
 
-def fitted(rows: pd.DataFrame, device: Device, dtype: str) -> Law:
+def fitted(rows: pd.DataFrame, device: Device, dtype: str, rules: Sequence[Rule] = ()) -> Law:
     """Return the law that fits the seconds of multiplies, with its error on half of the shapes.
 
     Several forms are tried: k split or not, A rounded before or not, tiles by rows. The one of the least cost
-    is kept, one of more numbers only if it is better by more than 3 %.
+    is kept, one of more numbers only if it is better by more than 3 %. Tiles by rules are not compared: they
+    are what a kernel has.
 
     Args:
         rows: ``m``, ``n``, ``k`` and ``latency`` in ms.
         device: What they ran on.
         dtype: Of A and B.
+        rules: Of tiles, by the engine's source.
     """
     half = np.asarray(pd.util.hash_pandas_object(rows[["n", "k"]], index=False) % 2 == 0)
     forms = [((1,), {}, 0), (SPLITS, {}, 0)]
-    if dtype == "bfloat16":
+    if rules:
+        forms = [((1,), CAST, 0)]
+    elif dtype == "bfloat16":
         forms += [(SPLITS, SLOWED, 0)]
     else:
         forms += [((1,), CAST, 0), (SPLITS, CAST, 0), ((1,), CAST, COARSE)]
     best: tuple[float, Law] | None = None
     for splits, more, coarse in forms:
-        law, misfit = _fit(rows[half], device, dtype, splits, more, coarse)
+        law, misfit = _fit(rows[half], device, dtype, splits, more, coarse, rules)
         if best is None or misfit < BETTER * best[0]:
             best = misfit, law
     assert best is not None
     law = best[1]
     errors = np.log(law.seconds(device, dtype, rows[~half]) / rows.latency[~half].to_numpy() * 1e3)
     more = {x: law.numbers[x] for x in CAST | SLOWED if x in law.numbers}
-    final, _ = _fit(rows, device, dtype, law.splits, more, law.coarse)
+    final, _ = _fit(rows, device, dtype, law.splits, more, law.coarse, rules)
     return replace(final, error=float(np.expm1(np.abs(errors).mean())), bias=float(np.expm1(errors.mean())))
 
 
@@ -133,6 +142,7 @@ def _fit(
     splits: Sequence[int],
     more: Mapping[str, float],
     coarse: int = 0,
+    rules: Sequence[Rule] = (),
 ) -> tuple[Law, float]:
     itemsize = element_bytes(dtype.partition(":")[0])
     begin = {
@@ -147,7 +157,10 @@ def _fit(
 
     def law(at: Floats) -> Law:
         return Law(
-            {x: _decoded(x, v) for x, v in zip(begin, at.tolist(), strict=True)}, splits, coarse=coarse
+            {x: _decoded(x, v) for x, v in zip(begin, at.tolist(), strict=True)},
+            splits,
+            coarse=coarse,
+            rules=rules,
         )
 
     def misfits(at: Floats) -> Floats:
