@@ -4,16 +4,14 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from umm.machines import Machine
 from umm.plans.collectives.library import BY_LIBRARY, choose
 from umm.plans.movement.blocks import SIDES, groups_of, held, size_of
-from umm.plans.movement.choice import LIBRARY
+from umm.plans.movement.choice import LIBRARY, has_library
 from umm.plans.movement.gathers import bytes_of
 from umm.plans.movement.multiply import IN_ORDER
 from umm.plans.partition import Asked, Bucket, Do, Gather, Start, Step, Ways, operands_of
 from umm.plans.redistribution.fastest import able
 from umm.program import Copy, Statement
-from umm.program.statements.base import Tensors
 from umm.program.statements.multiply import is_multiply
 
 GATHER, SCATTER = "all-gather", "reduce-scatter"
@@ -40,12 +38,7 @@ class _Open:
 
 
 def bucket(
-    steps: Iterable[Step],
-    statements: Sequence[Statement],
-    ways: Ways,
-    tensors: Tensors,
-    machine: Machine,
-    asked: Asked,
+    steps: Iterable[Step], statements: Sequence[Statement], ways: Ways, asked: Asked
 ) -> Iterator[Step | Bucket]:
     """Yield the steps with copies, or sums of products, joined as far as their start outweighs their bytes.
 
@@ -55,12 +48,11 @@ def bucket(
     Source: Zhao et al. (2023), PyTorch FSDP, section 3.2.1; Li et al. (2020), PyTorch DDP, section 3.2.3.
     """
     steps = list(steps)
-    total = next(iter(tensors.values())).layout.ranks
-    if asked.movement != LIBRARY or BY_LIBRARY.refuses(machine, range(total), total):
+    if asked.movement != LIBRARY or not has_library(asked.machine, asked.ranks):
         yield from steps
         return
-    members = [_member(x, statements, ways, tensors, machine) for x in steps]
-    buckets = _buckets(steps, members, statements, ways, machine, total)
+    members = [_member(x, statements, ways, asked) for x in steps]
+    buckets = _buckets(steps, members, statements, ways, asked)
     bucket_of = {place: each for each in buckets if len(each) > 1 for place in each}
     for place, (step, member) in enumerate(zip(steps, members, strict=True)):
         if place not in bucket_of or member is None:
@@ -78,8 +70,7 @@ def _buckets(
     members: Sequence[Member | None],
     statements: Sequence[Statement],
     ways: Ways,
-    machine: Machine,
-    total: int,
+    asked: Asked,
 ) -> list[list[int]]:
     """Return the places of each bucket's members."""
     result, growing = list[list[int]](), dict[str, _Open]()
@@ -99,7 +90,7 @@ def _buckets(
         last, joins = growing.get(member.what), False
         if last is not None and last.groups == member.groups:
             # Whether a collective of the bytes so far starts longer than they move.
-            choice = choose(machine, member.what, member.groups[0], total, last.nbytes)
+            choice = choose(asked.machine, member.what, member.groups[0], asked.ranks, last.nbytes)
             joins = choice.seconds < 2.0 * choice.wait_s
             joins = joins or _read_together(statements, steps[last.places[-1]].number, number)
         if last is None or not joins:
@@ -129,21 +120,17 @@ def _touched(step: Step, statements: Sequence[Statement]) -> set[str]:
     return {statement.out} if isinstance(step, Start) else {*statement.reads, *statement.outs}
 
 
-def _member(
-    step: Step, statements: Sequence[Statement], ways: Ways, tensors: Tensors, machine: Machine
-) -> Member | None:
+def _member(step: Step, statements: Sequence[Statement], ways: Ways, asked: Asked) -> Member | None:
     """Return the transfers a step may share with others, if it gathers or sums by the machine's library."""
     statement = statements[step.number]
     if not isinstance(step, Do) or step.at_home:
         return None
     if isinstance(statement, Copy):
-        x, out = tensors[statement.x], tensors[statement.out].layout
+        x, out = asked.tensors[statement.x], asked.tensors[statement.out].layout
         rects = held(out)
-        if (
-            rects is None
-            or x.layout.replicas > 1
-            or BY_LIBRARY.name not in able(x.layout, out, machine, x.dtype)
-        ):
+        if rects is None or x.layout.replicas > 1:
+            return None
+        if BY_LIBRARY.name not in able(x.layout, out, asked.machine, x.dtype):
             return None
         gathers = [tuple(ranks) for _, ranks in groups_of(rects, size_of(rects) > 0) if len(ranks) > 1]
         return Member(GATHER, tuple(gathers), int(size_of(rects).max() * x.itemsize)) if gathers else None

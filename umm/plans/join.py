@@ -2,7 +2,6 @@
 
 from collections.abc import Iterable, Iterator, Sequence
 
-from umm.machines import Machine
 from umm.plans.movement.blocks import SIDES
 from umm.plans.movement.choice import FLAT
 from umm.plans.movement.multiply import Gathered
@@ -10,7 +9,6 @@ from umm.plans.partition import Asked, Do, Start, Step, Steps, Ways
 from umm.plans.statements.at_home import products_at_home
 from umm.plans.statements.multiplies import completing, sums_with_next
 from umm.program import Multiply, Statement
-from umm.program.statements.base import Tensors
 from umm.program.statements.multiply import is_multiply, is_product, joinable
 
 
@@ -32,14 +30,14 @@ def summed_with_next(statements: Sequence[Statement], ways: Ways, number: int) -
     return alike(ways[number], ways[number + 1])
 
 
-def summed_later(statements: Sequence[Statement], steps: Steps, tensors: Tensors, asked: Asked) -> set[int]:
+def summed_later(statements: Sequence[Statement], steps: Steps, asked: Asked) -> set[int]:
     """Return the numbers of sums of tokens that the next one-sided multiply can sum with its own."""
     # That is where all ranks have the tensor and nothing comes between that reads or writes it.
     done = {x.number: x for x in steps if isinstance(x, Do)}
     by_collectives = {x.number for x in steps if isinstance(x, Start)}
     result = set[int]()
     for number, statement in enumerate(statements):
-        name, layout = statement.out, tensors[statement.out].layout
+        name, layout = statement.out, asked.tensors[statement.out].layout
         if not statement.moves_rows or statement.to_experts or layout.replicas < layout.ranks:
             continue
         later = (i for i in range(number + 1, len(statements)) if name in _touched(statements[i]))
@@ -68,12 +66,7 @@ def alike(one: Gathered, other: Gathered) -> bool:
 
 
 def join_one_sided(
-    steps: Steps,
-    statements: Sequence[Statement],
-    follows: Sequence[bool],
-    tensors: Tensors,
-    machine: Machine,
-    asked: Asked,
+    steps: Steps, statements: Sequence[Statement], follows: Sequence[bool], asked: Asked
 ) -> Iterator[Step]:
     """Yield the steps with one-sided multiplies that add to one product joined, at home or by one last sum.
 
@@ -99,11 +92,11 @@ def join_one_sided(
             if at not in alone or not adds or not is_product(other):
                 break
             terms.append(other)
-        options = asked.one_sided(statement.out)
-        parts = products_at_home(terms, tensors, machine, asked.stationary(statement.out), options)
+        options, stays = asked.one_sided(statement.out), asked.stationary(statement.out)
+        parts = products_at_home(terms, asked.tensors, asked.machine, stays, options)
         # Adding up at home covers several terms in one step; joining only defers one sum to the next
         # multiply.
-        joins = not parts and len(terms) > 1 and sums_with_next(statement, terms[1], tensors, options)
+        joins = not parts and len(terms) > 1 and sums_with_next(statement, terms[1], asked.tensors, options)
         at_home = step.number + len(parts)
         yield step._replace(first=not joined, last=not joins, at_home=tuple(parts))
         joined = joins

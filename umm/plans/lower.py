@@ -69,13 +69,14 @@ def lower(
         notes["movement"] = in_pairs(movement)
     # Slices, since in a chain a whole tile would wait for writers of parts that the op does not read.
     chosen = replace(Options(**options), granularity="slice")
-    ways, asked = ways_of(chain, machine, stays, movement), Asked(stays, movement, options)
+    ways = ways_of(chain, machine, stays, movement)
+    asked = Asked(stays, movement, options, machine, {x.name: x for x in chain.tensors})
     notes |= {"moved_by": moved_by(chain, ways, machine)} if ways else {}
     lanes = max(2, chosen.max_accumulates)
     # Names beside the options, so that a saved schedule shows what was asked of each multiply.
     build = Builder(chain.name, chain, machine, accumulate_lanes=lanes, options=chosen.to_dict() | notes)
     with without_collector():
-        _write(build, planned(chain, machine, ways, asked), asked)
+        _write(build, planned(chain, ways, asked), asked)
         return build.schedule()
 
 
@@ -85,7 +86,7 @@ def _write(build: Builder, plan: Planned, asked: Asked) -> None:
     collectives, combined = Writer(build, statements, plan.ways), combined_alone(build.tensors, statements)
     by_itself: dict[str, dict[str, None]] = {}
     steps = [x for x in plan.steps if not isinstance(x, Bucket)]
-    later = summed_later(statements, steps, {x.name: x for x in build.tensors}, asked)
+    later = summed_later(statements, steps, asked)
     unsummed = set[str]()
     for step in plan.steps:
         if isinstance(step, Bucket):

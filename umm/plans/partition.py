@@ -7,10 +7,12 @@ writer performs the steps as they are and decides nothing.
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
+from umm.machines import Machine
 from umm.plans.movement.choice import AUTO, of_movement, way_of
 from umm.plans.movement.gathers import Operand
 from umm.plans.movement.multiply import Gathered
 from umm.program import Statement
+from umm.program.statements.base import Tensors
 from umm.program.statements.multiply import is_multiply
 from umm.schedules.schedule import Schedule
 
@@ -18,11 +20,18 @@ Ways = Mapping[int, Gathered]  # how each multiply by collectives is done, by th
 
 
 class Asked(NamedTuple):
-    """How the multiplies of a chain are asked to be done."""
+    """How the multiplies of a chain are asked to be done, and where."""
 
     stays: Mapping[str, str]  # the stationary matrix of each by the name of what it writes; `auto` of others
     movement: str | Mapping[str, str]  # of all, or by the name of what they write
     options: Mapping[str, Any]  # of one-sided ones
+    machine: Machine
+    tensors: Tensors  # the chain's, laid out
+
+    @property
+    def ranks(self) -> int:
+        """Ranks of the chain."""
+        return next(iter(self.tensors.values())).layout.ranks
 
     def stationary(self, product: str) -> str:
         """Return the stationary matrix of the multiplies that write a tensor."""

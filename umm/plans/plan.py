@@ -27,7 +27,7 @@ class Planned:
     steps: tuple[Step | Bucket, ...]  # what is done, one after another
 
 
-def planned(chain: Chain, machine: Machine, ways: Ways, asked: Asked) -> Planned:
+def planned(chain: Chain, ways: Ways, asked: Asked) -> Planned:
     """Plan a chain: its statements in the order in which they are written, and their steps."""
     # Statements are reordered before steps exist; each later pass only moves or merges steps.
     order = in_turns(chain.statements, {number: how.sums.adds for number, how in ways.items()})
@@ -37,13 +37,12 @@ def planned(chain: Chain, machine: Machine, ways: Ways, asked: Asked) -> Planned
     ways = {at: ways[number] for at, number in enumerate(order) if number in ways}
     # Reordering may put two multiplies side by side that the chain keeps apart; these must not be joined.
     follows = [at > 0 and order[at] == order[at - 1] + 1 for at in range(len(order))]
-    tensors = {x.name: x for x in chain.tensors}
-    steps = join_one_sided([*partition(statements, ways)], statements, follows, tensors, machine, asked)
+    steps = join_one_sided([*partition(statements, ways)], statements, follows, asked)
     # Hoist before share: slots depend on the order in which copies are needed.
     steps = share(hoist([*join(steps, statements, ways)], statements, ways), statements, ways)
     # Last, as the passes before expect each copy and each sum by itself.
     sunk = sink(steps, statements, ways)
-    return Planned(statements, ways, tuple(bucket(sunk, statements, ways, tensors, machine, asked)))
+    return Planned(statements, ways, tuple(bucket(sunk, statements, ways, asked)))
 
 
 def moved_by(chain: Chain, ways: Ways, machine: Machine) -> str:
