@@ -17,9 +17,11 @@ DeepSeek-AI (2024), DeepSeek-V2, section 2.1.3, decoupled rotary positions.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
 from umm.interval import Interval
 from umm.program.functions.signature import Array, Function, Parameter, Place, Spans
@@ -210,7 +212,7 @@ def heads_of(parameters: Mapping[str, Any]) -> Heads:
     return Heads(head, share, queries, keys, causal, rotary, scaled, window=window, value=value)
 
 
-class _Scored(NamedTuple):
+class Scored(NamedTuple):
     """The operands of scores."""
 
     heads: Heads  # heads of queries and keys
@@ -222,7 +224,7 @@ class _Scored(NamedTuple):
     @classmethod
     def read(
         cls, q: Array, k: Array, more: Sequence[Array], at: Place, parameters: Mapping[str, Any]
-    ) -> tuple["_Scored", Sequence[Array]]:
+    ) -> tuple["Scored", Sequence[Array]]:
         """Return the operands of scores, and the operands that follow them."""
         heads = heads_of(parameters)
         count = 2 if heads.rotary else 0
@@ -249,7 +251,7 @@ class _Scored(NamedTuple):
         self, v: Array, do: Array, lse: Array, dot: Array
     ) -> Iterator[tuple[slice, slice, slice, slice, Array]]:
         """Yield by head and block its columns, those of its keys, place, the keys, scores' gradient."""
-        for cols, keys, place in _by_head(self.heads, self.at, 1):
+        for cols, keys, place in by_head(self.heads, self.at, 1):
             q, k = self.sides(cols, keys, place)
             for span, seen in _blocks(self.heads, self.at, 2):
                 p = _shares(self.heads, q, k[span], lse[:, place], seen)
@@ -265,9 +267,9 @@ def attend(q: Array, k: Array, v: Array, *more: Array, at: Place, **parameters: 
             the logarithms of their sums; none at first.
         parameters: As :class:`Heads`.
     """
-    scored, before = _Scored.read(q, k, more, at, parameters)
+    scored, before = Scored.read(q, k, more, at, parameters)
     result = np.empty_like(q, shape=(len(q), q.shape[1] // scored.heads.head * scored.heads.values))
-    for cols, keys, place in _by_head(scored.heads, at, 1):
+    for cols, keys, place in by_head(scored.heads, at, 1):
         wide, of_values = scored.of_result(cols), scored.of_result(keys)
         mine = [before[0][:, wide], before[1][:, place]] if before else []
         sides = scored.sides(cols, keys, place)
@@ -277,9 +279,9 @@ def attend(q: Array, k: Array, v: Array, *more: Array, at: Place, **parameters: 
 
 def attend_lse(q: Array, k: Array, *more: Array, at: Place, **parameters: Any) -> Array:
     """Return the logarithm of each query's sum of exponentials of its scores, per head."""
-    scored, before = _Scored.read(q, k, more, at, parameters)
+    scored, before = Scored.read(q, k, more, at, parameters)
     result = np.empty_like(q, shape=(len(q), q.shape[1] // scored.heads.head))
-    for cols, keys, place in _by_head(scored.heads, at, 1):
+    for cols, keys, place in by_head(scored.heads, at, 1):
         mine = [np.zeros_like(q[:, :1]), before[0][:, place]] if before else []
         _, result[:, place] = _online(scored.heads, *scored.sides(cols, keys, place), None, mine, at)
     return result
@@ -305,46 +307,41 @@ def attend_dot(o: Array, do: Array, *, at: Place, **parameters: Any) -> Array:
     return product
 
 
+# The operands that gradients are by: queries, keys, and the rotary columns of each, of keys shared by heads.
+OPERANDS: Mapping[str, Callable[[Scored], Array]] = {
+    "q": lambda x: x.q,
+    "k": lambda x: x.k,
+    "qr": lambda x: x.rotary[0],
+    "kr": lambda x: x.rotary[1],
+}
+# Where the gradient by scores of a head and some keys adds which product.
+TERMS: Mapping[str, Callable[..., tuple[Any, Array]]] = {
+    "q": lambda x, cols, keys, _, span, ds: (np.s_[:, cols], ds @ x.k[span, keys]),
+    "k": lambda x, cols, keys, _, span, ds: ((span, keys), ds.T @ x.q[:, cols]),
+    "qr": lambda x, _cols, _keys, place, span, ds: (np.s_[:, x.turned(place)], ds @ x.rotary[1][span]),
+    "kr": lambda x, _cols, _keys, place, span, ds: (span, ds.T @ x.rotary[0][:, x.turned(place)]),
+}
+
+
 def _gradient(
-    operand: Callable[[_Scored], Array], part: Callable[..., tuple[Any, Array]]
-) -> Callable[..., Array]:
+    q: Array, k: Array, v: Array, do: Array, lse: Array, dot: Array, *more: Array, at: Place, by: str,
+    **parameters: Any,
+) -> Array:  # fmt: skip
     """Return the gradient by an operand that comes through some of the others, added to that through more."""
-
-    def gradient(
-        q: Array, k: Array, v: Array, do: Array, lse: Array, dot: Array, *more: Array, at: Place,
-        **parameters: Any,
-    ) -> Array:  # fmt: skip
-        scored, before = _Scored.read(q, k, more, at, parameters)
-        result = before[0].copy() if before else np.zeros_like(operand(scored))
-        for block in scored.gradients(v, do, lse, dot):
-            place, term = part(scored, *block)
-            result[place] += term
-        return result
-
-    return gradient
-
-
-# By queries, keys and the rotary columns of each, of keys shared by heads: where a block adds which product.
-attend_dq = _gradient(
-    lambda x: x.q, lambda x, cols, keys, _, span, ds: (np.s_[:, cols], ds @ x.k[span, keys])
-)
-attend_dk = _gradient(lambda x: x.k, lambda x, cols, keys, _, span, ds: ((span, keys), ds.T @ x.q[:, cols]))
-attend_dqr = _gradient(
-    lambda x: x.rotary[0],
-    lambda x, _cols, _keys, place, span, ds: (np.s_[:, x.turned(place)], ds @ x.rotary[1][span]),
-)
-attend_dkr = _gradient(
-    lambda x: x.rotary[1],
-    lambda x, _cols, _keys, place, span, ds: (span, ds.T @ x.rotary[0][:, x.turned(place)]),
-)
+    scored, before = Scored.read(q, k, more, at, parameters)
+    result = before[0].copy() if before else np.zeros_like(OPERANDS[by](scored))
+    for block in scored.gradients(v, do, lse, dot):
+        place, term = TERMS[by](scored, *block)
+        result[place] += term
+    return result
 
 
 def attend_dv(q: Array, k: Array, do: Array, lse: Array, *more: Array, at: Place, **parameters: Any) -> Array:
     """Return the gradient by values that comes through some queries, added to that through others."""
-    scored, before = _Scored.read(q, k, more, at, parameters)
+    scored, before = Scored.read(q, k, more, at, parameters)
     wide = k.shape[1] // scored.heads.head * scored.heads.values
     result = before[0].copy() if before else np.zeros_like(k, shape=(len(k), wide))
-    for cols, keys, place in _by_head(scored.heads, at, 1):
+    for cols, keys, place in by_head(scored.heads, at, 1):
         of_queries, of_keys = scored.sides(cols, keys, place)
         for span, seen in _blocks(scored.heads, at, 2):
             p = _shares(scored.heads, of_queries, of_keys[span], lse[:, place], seen)
@@ -352,7 +349,7 @@ def attend_dv(q: Array, k: Array, do: Array, lse: Array, *more: Array, at: Place
     return result
 
 
-def _by_head(heads: Heads, at: Place, queries: int) -> Iterator[tuple[slice, slice, slice]]:
+def by_head(heads: Heads, at: Place, queries: int) -> Iterator[tuple[slice, slice, slice]]:
     """Yield for each query head its columns, those of its keys, and of its one number, in the pieces."""
     cols, keys = at.spans[queries][1], at.spans[queries + 1][1]
     for number in range(cols.start // heads.head, cols.stop // heads.head):
@@ -362,28 +359,34 @@ def _by_head(heads: Heads, at: Place, queries: int) -> Iterator[tuple[slice, sli
         yield slice(left, left + heads.head), slice(start, start + heads.head), slice(place, place + 1)
 
 
-def _blocks(heads: Heads, at: Place, keys: int) -> Iterator[tuple[slice, Array]]:
-    """Yield blocks of the keys that some query sees: which, and by query and key whether it is seen."""
-    rows, span = at.spans[keys - 1][0], at.spans[keys][0]
-    query = np.arange(rows.start, rows.stop)[:, None]
+def seen_by(heads: Heads, rows: Interval, keys: Interval) -> NDArray[np.bool_]:
+    """Return by query and key whether the mask leaves it."""
+    query, key = np.arange(*rows)[:, None], np.arange(*keys)[None, :]
     position = query % heads.queries + heads.keys - heads.queries
-    for start in range(span.start, span.stop, BLOCK):
-        key = np.arange(start, min(start + BLOCK, span.stop))[None, :]
-        seen = query // heads.queries == key // heads.keys
-        if heads.causal:
-            seen &= key % heads.keys <= position
-        if heads.window:
-            seen &= key % heads.keys > position - heads.window
+    seen: NDArray[np.bool_] = query // heads.queries == key // heads.keys
+    if heads.causal:
+        seen &= key % heads.keys <= position
+    if heads.window:
+        seen &= key % heads.keys > position - heads.window
+    return seen
+
+
+def _blocks(heads: Heads, at: Place, keys: int) -> Iterator[tuple[slice, NDArray[np.bool_]]]:
+    """Yield blocks of the keys that some query sees: which, and by query and key whether it is seen."""
+    rows, (first, last) = at.spans[keys - 1][0], at.spans[keys][0]
+    for start in range(first, last, BLOCK):
+        stop = min(start + BLOCK, last)
+        seen = seen_by(heads, rows, Interval(start, stop))
         if seen.any():
-            yield slice(start - span.start, start - span.start + key.size), seen
+            yield slice(start - first, stop - first), seen
 
 
-def _scores(heads: Heads, q: Array, k: Array, seen: Array) -> Array:
+def _scores(heads: Heads, q: Array, k: Array, seen: NDArray[np.bool_]) -> Array:
     scores: Array = q @ k.T * q.dtype.type(heads.scale)
     return np.where(np.asarray(seen, like=q), scores, scores.dtype.type(-np.inf))
 
 
-def _shares(heads: Heads, q: Array, k: Array, lse: Array, seen: Array) -> Array:
+def _shares(heads: Heads, q: Array, k: Array, lse: Array, seen: NDArray[np.bool_]) -> Array:
     """Return the softmax of the scores of some keys, given the logarithms of the sums over all keys."""
     return np.exp(_scores(heads, q, k, seen) - lse)
 
@@ -454,11 +457,11 @@ _ROTARY = "rp,ke"
 _OF: tuple[tuple[str, str, str, Callable[..., Array]], ...] = (  # name, reads, result, form
     ("attend", "rc,kg,kw", "rv", attend),
     ("attend_lse", "rc,kg", "rh", attend_lse),
-    ("attend_dq", _PASS, "rc", attend_dq),
-    ("attend_dk", _PASS, "kg", attend_dk),
+    ("attend_dq", _PASS, "rc", partial(_gradient, by="q")),
+    ("attend_dk", _PASS, "kg", partial(_gradient, by="k")),
     ("attend_dv", "rc,kg,rv,rh", "kw", attend_dv),
-    ("attend_dqr", _PASS, "rp", attend_dqr),
-    ("attend_dkr", _PASS, "ke", attend_dkr),
+    ("attend_dqr", _PASS, "rp", partial(_gradient, by="qr")),
+    ("attend_dkr", _PASS, "ke", partial(_gradient, by="kr")),
 )
 _BEFORE = {"attend": "rv,rh"}  # what a function that goes on reads beside, if it is not its result alone
 

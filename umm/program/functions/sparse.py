@@ -13,11 +13,11 @@ Source: DeepSeek-AI (2025), DeepSeek-V3.2, section 2.1, equations 1 and 4.
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
-from umm.program.functions.attention import Heads, heads_of
+from umm.program.functions.attention import OPERANDS, TERMS, Scored, by_head, seen_by
 from umm.program.functions.signature import Array, Function, Parameter, Place
 
 
@@ -44,64 +44,36 @@ def _softmax(scores: Array, kept: Array) -> Array:
     return result
 
 
-class _Head(NamedTuple):
-    """A head of queries: its columns in each operand, and its weights by query and chosen key."""
-
-    queries: slice
-    keys: slice
-    values: slice
-    result: slice
-    turned: slice
-    weights: Array
-
-
 class _Chosen:
     """The operands, which keys each query attends to, and by which weights."""
 
     def __init__(
         self, reads: Sequence[Array], rotary: Sequence[Array], at: Place, parameters: Mapping[str, Any]
     ):
-        self.heads, self.at, self.rotary = heads_of(parameters), at, rotary
-        self.q, self.k, self.v, self.iq, self.ik, self.iw = reads
-        heads, (rows, _), (span, _) = self.heads, at.spans[1], at.spans[2]
-        query, key = (np.arange(x.start, x.stop) for x in (rows, span))
-        position = query % heads.queries + heads.keys - heads.queries
-        seen = (query // heads.queries)[:, None] == key // heads.keys
-        seen &= key % heads.keys <= position[:, None]
+        q, k, self.v, self.iq, self.ik, self.iw = reads
+        self.scored, _ = Scored.read(q, k, rotary, at, parameters)
+        seen = seen_by(self.scored.heads, at.spans[1][0], at.spans[2][0])
         self.products = [*_products(self.iq, self.ik, int(parameters["index"]))]
-        self.score = np.zeros_like(self.q, shape=seen.shape)
+        self.score = np.zeros_like(q, shape=seen.shape)
         for head, product in enumerate(self.products):
             self.score = self.score + self.iw[:, head : head + 1] * product
-        self.kept = chosen(self.score, np.asarray(seen, like=self.q), int(parameters["top"]))
+        self.kept = chosen(self.score, np.asarray(seen, like=q), int(parameters["top"]))
 
-    def members(self) -> Iterator[_Head]:
-        """Yield the heads of queries."""
-        heads, (cols, of_keys) = self.heads, (x[1] for x in self.at.spans[1:3])
-        for number in range(cols.size // heads.head):
-            shared = (cols.start // heads.head + number) // heads.share - of_keys.start // heads.head
-            spans = [
-                slice(place * width, place * width + width)
-                for place, width in (
-                    (number, heads.head), (shared, heads.head), (shared, heads.values),
-                    (number, heads.values), (number, heads.rotary),
-                )
-            ]  # fmt: skip
-            scores = self.q[:, spans[0]] @ self.k[:, spans[1]].T
-            if self.rotary:
-                scores = scores + self.rotary[0][:, spans[4]] @ self.rotary[1].T
-            weights = _softmax(scores * self.q.dtype.type(heads.scale), self.kept)
-            queries, keys, values, result, turned = spans
-            yield _Head(queries, keys, values, result, turned, weights)
+    def members(self) -> Iterator[tuple[slice, slice, slice, Array]]:
+        """Yield for each query head its columns, those of its keys, its place, and its weights."""
+        heads = self.scored.heads
+        for cols, keys, place in by_head(heads, self.scored.at, 1):
+            q, k = self.scored.sides(cols, keys, place)
+            yield cols, keys, place, _softmax(q @ k.T * q.dtype.type(heads.scale), self.kept)
 
 
 def sparse_attend(*reads: Array, at: Place, **parameters: Any) -> Array:
     """Return the attention of queries over the keys that are chosen for each."""
     some = _Chosen(reads[:6], reads[6:], at, parameters)
-    heads: Heads = some.heads
-    wide = some.q.shape[1] // heads.head * heads.values
-    result = np.empty_like(some.q, shape=(len(some.q), wide))
-    for head in some.members():
-        result[:, head.result] = head.weights @ some.v[:, head.values]
+    q, heads = some.scored.q, some.scored.heads
+    result = np.empty_like(q, shape=(len(q), q.shape[1] // heads.head * heads.values))
+    for cols, keys, _, weights in some.members():
+        result[:, some.scored.of_result(cols)] = weights @ some.v[:, some.scored.of_result(keys)]
     return result
 
 
@@ -110,37 +82,29 @@ def _gradients(*reads: Array, at: Place, result: str, count: int, **parameters: 
     # reads: queries, keys, values, index queries, keys and weights, the result's gradient, rotary columns.
     # result: the operand: q, k, v, qr, kr, or iq, ik, iw of the indexer's own loss. count: heads of queries
     # in all. parameters: as of `sparse_attend`.
-    do, rotary = reads[6], reads[7:]
-    some = _Chosen(reads[:6], rotary, at, parameters)
+    some = _Chosen(reads[:6], reads[7:], at, parameters)
     if result in ("iq", "ik", "iw"):
         return _indexer_gradient(some, result, count, int(parameters["index"]))
-    like = {"q": some.q, "k": some.k, "v": some.v} | dict(zip(("qr", "kr"), rotary, strict=False))
-    made = np.zeros_like(like[result])
-    for head in some.members():
-        grad = do[:, head.result]
+    scored, v, do = some.scored, some.v, reads[6]
+    made = np.zeros_like(v if result == "v" else OPERANDS[result](scored))
+    for cols, keys, place, weights in some.members():
+        grad, of_values = do[:, scored.of_result(cols)], scored.of_result(keys)
         if result == "v":
-            made[:, head.values] += head.weights.T @ grad
+            made[:, of_values] += weights.T @ grad
             continue
-        slope = grad @ some.v[:, head.values].T
-        ds = head.weights * (slope - (head.weights * slope).sum(axis=1, keepdims=True))
-        ds = ds * some.q.dtype.type(some.heads.scale)
-        match result:
-            case "q":
-                made[:, head.queries] = ds @ some.k[:, head.keys]
-            case "k":
-                made[:, head.keys] += ds.T @ some.q[:, head.queries]
-            case "qr":
-                made[:, head.turned] = ds @ rotary[1]
-            case "kr":
-                made += ds.T @ rotary[0][:, head.turned]
+        slope = grad @ v[:, of_values].T
+        ds = weights * (slope - (weights * slope).sum(axis=1, keepdims=True))
+        ds = ds * grad.dtype.type(scored.heads.scale)
+        where, term = TERMS[result](scored, cols, keys, place, slice(None), ds)
+        made[where] += term
     return made
 
 
 def _indexer_gradient(some: _Chosen, result: str, count: int, index: int) -> Array:
     """Return the part that some heads have of a gradient by the indexer's loss."""
-    weights = [head.weights for head in some.members()]
+    weights = [x for *_, x in some.members()]
     by_score = np.where(some.kept, _softmax(some.score, some.kept) * len(weights) - sum(weights), 0) / count
-    by_score = by_score.astype(some.q.dtype)
+    by_score = by_score.astype(some.iq.dtype)
     if result == "iw":
         return np.stack([(by_score * x).sum(axis=1) for x in some.products], axis=1)
     parts = []
