@@ -111,7 +111,7 @@ class _Writing:
     def _reads(
         self, rank: int, rows: Interval, cols: Interval, inner: Interval = ONE, first: Slice | None = None
     ) -> list[Slice]:
-        """Return what each operand has of some r, c and inner in a rank's memory; the first may be there."""
+        """Return some r, c and inner of each operand in a rank's memory; the first may be there."""
         ranges = self.known.ranges(rows, cols, inner)[1:]
         return [
             first if number == 0 and first is not None
