@@ -106,27 +106,7 @@ class Attention(Fused):
     """out = softmax(q · kᵀ / √columns) · v within each sequence and head, no scores stored.
 
     Rows are tokens, those of one sequence after those of another; columns are heads side by side. The last
-    query of a sequence stands at its last key.
-
-    Attributes:
-        out: What is written, like q, or as wide as heads of values are.
-        q: Queries.
-        k: Keys.
-        v: Values, like keys, or in heads of another width.
-        lse: Where the logarithm of each query's sum of exponentials is written, a column a head.
-        head: Columns of a head.
-        share: Query heads that share a head of keys and values.
-        sequences: Equal parts of the rows that attend to themselves alone.
-        causal: Whether a query sees no later key.
-        cache: Keys and values of earlier tokens, which every query sees: two tensors, or none; and their
-            rotary columns, if there are such. They may have 8 bits.
-        way: One of :data:`WAYS`.
-        rotary: Rotary columns of queries, head by head, and of keys, which all heads share: two tensors whose
-            products count to the scores, or none.
-        scaled: Scores are divided by its root; 0 for all columns of a head.
-        window: Keys that a query sees at most, its own the last, with ``causal``; 0 for all before it.
-        value: Columns of a head of values and of the result; 0 for as many as of keys.
-        chunks: Equal parts of each sequence that attend to themselves alone.
+    query of a sequence stands at its last key. What is written is like q, or as wide as heads of values are.
 
     >>> print(Attention("O", "Q", "K", "V", "L", head=64, share=4))
     O = attention(Q, K, V)
@@ -135,21 +115,25 @@ class Attention(Fused):
     kind: ClassVar[str] = "attention"
     READS: ClassVar[tuple[str, ...]] = ("q", "k", "v", "cache", "rotary")
     WRITES: ClassVar[tuple[str, ...]] = ("out", "lse")
-    q: str
-    k: str
-    v: str
-    lse: str
-    head: int
-    share: int = 1
-    sequences: int = 1
-    causal: bool = True
+    q: str  # queries
+    k: str  # keys
+    v: str  # values, like keys, or in heads of another width
+    lse: str  # where the logarithm of each query's sum of exponentials is written, a column a head
+    head: int  # columns of a head
+    share: int = 1  # query heads that share a head of keys and values
+    sequences: int = 1  # equal parts of the rows that attend to themselves alone
+    causal: bool = True  # whether a query sees no later key
+    # Keys and values of earlier tokens, which every query sees: two tensors, or none; and their rotary
+    # columns, if there are such. They may have 8 bits.
     cache: tuple[str, ...] = ()
-    way: str = "auto"
+    way: str = "auto"  # one of `WAYS`
+    # Rotary columns of queries, head by head, and of keys, which all heads share: two tensors whose products
+    # count to the scores, or none.
     rotary: tuple[str, ...] = ()
-    scaled: int = 0
-    window: int = 0
-    value: int = 0
-    chunks: int = 1
+    scaled: int = 0  # scores are divided by its root; 0 for all columns of a head
+    window: int = 0  # keys that a query sees at most, its own the last, with `causal`; 0 for all before it
+    value: int = 0  # columns of a head of values and of the result; 0 for as many as of keys
+    chunks: int = 1  # equal parts of each sequence that attend to themselves alone
 
     def __post_init__(self) -> None:
         """Check the numbers, whatever the tensors are."""
@@ -213,39 +197,29 @@ class Attention(Fused):
 class AttentionGrad(Fused):
     """The gradients of :class:`Attention` by queries, keys and values; scores are computed again.
 
-    Attributes:
-        out: The gradient by queries.
-        dk: The gradient by keys.
-        dv: The gradient by values.
-        q: Queries.
-        k: Keys.
-        v: Values.
-        o: What attention gave.
-        lse: The logarithms of its sums.
-        do: The gradient by what it gave.
-        head: As of :class:`Attention`, and so are share, sequences, causal, way, rotary, scaled, window,
-            value and chunks.
-        drotary: The gradients by the rotary columns of queries and of keys, if there are such.
+    What is written first is the gradient by queries.
     """
 
     kind: ClassVar[str] = "attention_grad"
     READS: ClassVar[tuple[str, ...]] = ("q", "k", "v", "o", "lse", "do", "rotary")
     WRITES: ClassVar[tuple[str, ...]] = ("out", "dk", "dv", "drotary")
     gives_queries: ClassVar[bool] = True
-    dk: str
-    dv: str
-    q: str
-    k: str
-    v: str
-    o: str
-    lse: str
-    do: str
+    dk: str  # the gradient by keys
+    dv: str  # the gradient by values
+    q: str  # queries
+    k: str  # keys
+    v: str  # values
+    o: str  # what attention gave
+    lse: str  # the logarithms of its sums
+    do: str  # the gradient by what it gave
+    # As of `Attention`, and so are share, sequences, causal, way, rotary, scaled, window, value and chunks.
     head: int
     share: int = 1
     sequences: int = 1
     causal: bool = True
     way: str = "auto"
     rotary: tuple[str, ...] = ()
+    # The gradients by the rotary columns of queries and of keys, if there are such.
     drotary: tuple[str, ...] = ()
     scaled: int = 0
     window: int = 0

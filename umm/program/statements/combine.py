@@ -15,25 +15,16 @@ class Combine(Exchanged):
     """out = for each token the sum of its routed rows of x, each times its number in ``scale`` if given.
 
     With ``gates`` x has one column, and a number is put in its expert's column of out; the others are 0.
-
-    Attributes:
-        out: Tokens.
-        x: The routed tensor.
-        routing: The text of a routing.
-        scale: A number for each routed row; nothing for 1.
-        gates: Whether each number is put in the column of its expert.
-        parts: Parts of each rank's experts that are added up and moved one behind another.
-        each: Whether each row moves by itself, in one kernel for low latency.
     """
 
     kind: ClassVar[str] = "combine"
     READS: ClassVar[tuple[str, ...]] = ("x", "scale")
-    x: str
-    routing: str
-    scale: str = ""
-    gates: bool = False
-    parts: int = 1
-    each: bool = False
+    x: str  # the routed tensor
+    routing: str  # the text of a routing
+    scale: str = ""  # a number for each routed row; nothing for 1
+    gates: bool = False  # whether each number is put in the column of its expert
+    parts: int = 1  # parts of each rank's experts that are added up and moved one behind another
+    each: bool = False  # whether each row moves by itself, in one kernel for low latency
 
     def with_experts(self) -> tuple[list[str], list[str], list[str]]:
         """Return its tokens."""

@@ -13,18 +13,12 @@ class Convolved(Statement):
     """A short convolution, or its gradients: fields and sizes that both have.
 
     Rows are tokens, those of one sequence after those of another.
-
-    Attributes:
-        x: What is convolved.
-        w: A row of weights, those of a column side by side, the one of the token itself first.
-        taps: Tokens that one sees, itself the last.
-        sequences: Equal parts of the rows, each convolved alone.
     """
 
-    x: str
-    w: str
-    taps: int = field(kw_only=True)
-    sequences: int = field(default=1, kw_only=True)
+    x: str  # what is convolved
+    w: str  # a row of weights, those of a column side by side, the one of the token itself first
+    taps: int = field(kw_only=True)  # tokens that one sees, itself the last
+    sequences: int = field(default=1, kw_only=True)  # equal parts of the rows, each convolved alone
 
     def __post_init__(self) -> None:
         """Check the numbers, whatever the tensors are."""
@@ -60,17 +54,13 @@ class Convolved(Statement):
 class Convolution(Convolved):
     """out[t] = Σ w[lag] · x[t − lag], column by column; see ``functions/convolution.py``.
 
-    Attributes:
-        out: What is written, like x; other fields as of :class:`Convolved`.
-        before: Of one decoded token a sequence those before it, by column and lag; none if not given.
-
     >>> print(Convolution("Y", "X", "W", taps=4))
     Y = convolution(X, W) (4 tokens)
     """
 
     kind: ClassVar[str] = "convolution"
     READS: ClassVar[tuple[str, ...]] = ("x", "w", "before")
-    before: str = ""
+    before: str = ""  # of one decoded token a sequence those before it, by column and lag; none if not given
 
     def _wide(self, cols: int) -> dict[str, tuple[int, int]]:
         earlier = {self.before: (self.sequences, cols * (self.taps - 1))} if self.before else {}
@@ -100,17 +90,14 @@ class Convolution(Convolved):
 class ConvolutionGrad(Convolved):
     """The gradients of :class:`Convolution` by x and by its weights, given that by its result.
 
-    Attributes:
-        out: The gradient by x; other fields as of :class:`Convolved`.
-        do: The gradient by what the convolution gave.
-        dw: The gradient by the weights.
+    What is written first is the gradient by x.
     """
 
     kind: ClassVar[str] = "convolution_grad"
     READS: ClassVar[tuple[str, ...]] = ("x", "w", "do")
     WRITES: ClassVar[tuple[str, ...]] = ("out", "dw")
-    do: str
-    dw: str
+    do: str  # the gradient by what the convolution gave
+    dw: str  # the gradient by the weights
 
     def _like(self) -> tuple[str, ...]:
         return (*super()._like(), self.do)

@@ -12,26 +12,17 @@ class Dispatch(Exchanged):
     """out = a row for each token and expert of it: the token's row of x, or with ``gates`` one number of it.
 
     With ``gates`` x has a column for each expert, and out the one of the row's expert.
-
-    Attributes:
-        out: The routed tensor.
-        x: Tokens.
-        routing: The text of a routing.
-        gates: Whether the number of the row's expert alone is taken.
-        parts: Parts of each rank's experts whose rows are moved one behind another, so that multiplies can
-            begin.
-        each: Whether each choice of a token moves by itself, in one kernel for low latency.
-        again: Whether ranks know how many rows come, for as many came before.
     """
 
     kind: ClassVar[str] = "dispatch"
     READS: ClassVar[tuple[str, ...]] = ("x",)
-    x: str
-    routing: str
-    gates: bool = False
+    x: str  # tokens
+    routing: str  # the text of a routing
+    gates: bool = False  # whether the number of the row's expert alone is taken
+    # Parts of each rank's experts whose rows are moved one behind another, so that multiplies can begin.
     parts: int = 1
-    each: bool = False
-    again: bool = False
+    each: bool = False  # whether each choice of a token moves by itself, in one kernel for low latency
+    again: bool = False  # whether ranks know how many rows come, for as many came before
 
     @property
     def to_experts(self) -> bool:

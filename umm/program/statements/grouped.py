@@ -33,28 +33,20 @@ class Grouped(Routed):
 
     Of routed a and out, b has the weights: ``trans`` is ``()`` or ``("b",)``. With ``("a",)`` a and b are
     routed and out has the gradients of the weights, 0 for an expert without rows.
-
-    Attributes:
-        out: What is written.
-        a: The left operand, routed.
-        b: The right operand: weights, or routed.
-        routing: The text of a routing.
-        trans: Which operand is read transposed, expert by expert.
-        add: Whether out keeps what it holds, and the products are added.
-        copies: Whether every copy of an expert in out holds the sum of all copies of it afterwards.
-        beside: What the grouped multiply before writes, where one kernel does both: weights side by side,
-            of as many columns each, or with ``add`` sums over both.
     """
 
     kind: ClassVar[str] = "grouped"
     READS: ClassVar[tuple[str, ...]] = ("a", "b")
     has_weights: ClassVar[bool] = True
-    a: str
-    b: str
-    routing: str
-    trans: tuple[str, ...] = ()
-    add: bool = False
+    a: str  # the left operand, routed
+    b: str  # the right operand: weights, or routed
+    routing: str  # the text of a routing
+    trans: tuple[str, ...] = ()  # which operand is read transposed, expert by expert
+    add: bool = False  # whether out keeps what it holds, and the products are added
+    # Whether every copy of an expert in out holds the sum of all copies of it afterwards.
     copies: bool = False
+    # What the grouped multiply before writes, where one kernel does both: weights side by side, of as many
+    # columns each, or with `add` sums over both.
     beside: str = ""
 
     def __post_init__(self) -> None:

@@ -12,26 +12,19 @@ from umm.program.statements.base import Array, Shapes, Shares, Statement, Tensor
 
 @dataclass(frozen=True)
 class Map(Statement):
-    """out = fn(reads…), a function of :mod:`umm.program.functions`; out may be one of the reads, in place.
-
-    Attributes:
-        out: The tensor written.
-        fn: Name of the function.
-        reads: The tensors it reads.
-        parameters: What the function takes besides.
-        fused: Reads that the map before has written or read: where the same rank has computed them, this
-            map goes on with them in registers, in the same pass over memory.
-        beside: What the map before writes, if one kernel runs both, as serving engines turn Q and K. Where
-            the same rank has what both read, this map has no launch.
-    """
+    """out = fn(reads…), a function of :mod:`umm.program.functions`; out may be one of the reads, in place."""
 
     kind: ClassVar[str] = "map"
     READS: ClassVar[tuple[str, ...]] = ("reads", "fused")
     passes: ClassVar[bool] = True
-    fn: str
-    reads: tuple[str, ...] = ()
-    parameters: Mapping[str, Any] = field(default_factory=dict, hash=False)
+    fn: str  # name of the function
+    reads: tuple[str, ...] = ()  # the tensors it reads
+    parameters: Mapping[str, Any] = field(default_factory=dict, hash=False)  # what the function takes besides
+    # Reads that the map before has written or read: where the same rank has computed them, this map goes on
+    # with them in registers, in the same pass over memory.
     fused: tuple[str, ...] = ()
+    # What the map before writes, if one kernel runs both, as serving engines turn Q and K. Where the same
+    # rank has what both read, this map has no launch.
     beside: str = ""
 
     def __post_init__(self) -> None:

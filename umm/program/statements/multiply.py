@@ -35,22 +35,7 @@ class Members(NamedTuple):
 class Multiply(Statement):
     """out = α · op(a) · op(b) + β · out.
 
-    Attributes:
-        out: The tensor written. With β = 0 its old elements are not read.
-        a: The left operand.
-        b: The right operand.
-        trans: Which operands are read transposed: ``()``, ``("a",)``, ``("b",)`` or ``("a", "b")``.
-        alpha: Factor α of the product.
-        beta: Factor β of what out holds.
-        batch: Number of members g; each operand is cut into members, and multiplied member by member.
-        batch_axes: For out, a and b as stored, whether members lie along rows (0) or columns (1).
-        groups: For out, a and b, how many members of the multiply share one of the operand's: it is cut
-            into g / groups equal members, and member i uses number i // groups. Members that share one of
-            out add up.
-        sequences: Equal parts, one below another, that each operand is cut into before that: a batch of each.
-        beside: The result of an earlier multiply of the same a, if both are one kernel, whose b's lie side by
-            side. Serving engines keep the weights of Q, K and V so.
-        besides: Columns of all earlier multiplies of that kernel.
+    With β = 0 the old elements of out are not read.
 
     >>> heads = Multiply("S", "Q", "K", trans=("b",), batch=8, batch_axes=(0, 1, 1), groups=(1, 1, 4))
     >>> print(heads)
@@ -60,17 +45,24 @@ class Multiply(Statement):
     kind: ClassVar[str] = "multiply"
     READS: ClassVar[tuple[str, ...]] = ("a", "b")
     has_weights: ClassVar[bool] = True
-    a: str
-    b: str
+    a: str  # the left operand
+    b: str  # the right operand
+    # Which operands are read transposed: `()`, `("a",)`, `("b",)` or `("a", "b")`.
     trans: tuple[str, ...] = ()
-    alpha: float = 1.0
-    beta: float = 0.0
-    batch: int = 1
+    alpha: float = 1.0  # factor α of the product
+    beta: float = 0.0  # factor β of what out holds
+    batch: int = 1  # number of members g; each operand is cut into members, and multiplied member by member
+    # For out, a and b as stored, whether members lie along rows (0) or columns (1).
     batch_axes: tuple[int, int, int] = (0, 0, 0)
+    # For out, a and b, how many members of the multiply share one of the operand's: it is cut into g / groups
+    # equal members, and member i uses number i // groups. Members that share one of out add up.
     groups: tuple[int, int, int] = (1, 1, 1)
+    # Equal parts, one below another, that each operand is cut into before that: a batch of each.
     sequences: int = 1
+    # The result of an earlier multiply of the same a, if both are one kernel, whose b's lie side by side.
+    # Serving engines keep the weights of Q, K and V so.
     beside: str = ""
-    besides: int = 0
+    besides: int = 0  # columns of all earlier multiplies of that kernel
 
     def __post_init__(self) -> None:
         """Check the numbers, whatever the tensors are."""

@@ -21,38 +21,27 @@ class Recurrent(Statement):
     Rows are tokens, those of one sequence after those of another; columns are heads side by side. With
     ``share`` 1 and no ``delta`` it is Mamba-2 (q = C, k = B, rate = Δ, decay = Δ·A), with ``delta`` a gated
     delta net, with ``rated`` and ``value`` 1 Mamba-1 (decay = A).
-
-    Attributes:
-        LETTERS: The fields that name tensors, each with its letters in functions of a scan.
-        q: Queries.
-        k: Keys, like q.
-        v: Values.
-        decay: Logarithm of what is left of a state, a column a head, or a head's key columns.
-        rate: Factor of what is taken up, a column a head.
-        key: Columns of a head of queries and keys.
-        value: Columns of a head of values.
-        share: Heads of values that share a head of queries and keys.
-        sequences: Equal parts of the rows, each with states of its own.
-        delta: Whether what the state has for a key is taken off its values first.
-        rated: Whether decays are one row, for all tokens, and multiplied by their rates.
-        state: The states before the first tokens: key columns of each sequence one below the other, columns
-            like v; zero if not given.
     """
 
+    # The fields that name tensors, each with its letters in functions of a scan.
     LETTERS: ClassVar[Mapping[str, Letters]] = {
         "q": _KEYS, "k": _KEYS, "v": _VALUES, "decay": _DECAYS, "rate": _RATES, "state": _STATES,
     }  # fmt: skip
-    q: str
-    k: str
-    v: str
-    decay: str
-    rate: str
-    key: int = field(kw_only=True)
-    value: int = field(kw_only=True)
-    share: int = field(default=1, kw_only=True)
-    sequences: int = field(default=1, kw_only=True)
+    q: str  # queries
+    k: str  # keys, like q
+    v: str  # values
+    decay: str  # logarithm of what is left of a state, a column a head, or a head's key columns
+    rate: str  # factor of what is taken up, a column a head
+    key: int = field(kw_only=True)  # columns of a head of queries and keys
+    value: int = field(kw_only=True)  # columns of a head of values
+    share: int = field(default=1, kw_only=True)  # heads of values that share a head of queries and keys
+    sequences: int = field(default=1, kw_only=True)  # equal parts of the rows, each with states of its own
+    # Whether what the state has for a key is taken off its values first.
     delta: bool = field(default=False, kw_only=True)
+    # Whether decays are one row, for all tokens, and multiplied by their rates.
     rated: bool = field(default=False, kw_only=True)
+    # The states before the first tokens: key columns of each sequence one below the other, columns like v;
+    # zero if not given.
     state: str = field(default="", kw_only=True)
 
     def __post_init__(self) -> None:
@@ -129,9 +118,7 @@ class Recurrent(Statement):
 class Scan(Recurrent):
     """out = Sᵀq token by token, of states S that decay and take up k·(rate · v)ᵀ; see ``functions/scan.py``.
 
-    Attributes:
-        out: What is written, like v; other fields as of :class:`Recurrent`.
-        last: The states after the last token of each sequence, like ``state``.
+    What is written is like v.
 
     >>> print(Scan("O", "Q", "K", "V", "D", "R", "S", key=64, value=128, delta=True))
     O = delta_scan(Q, K, V, D, R)
@@ -141,7 +128,7 @@ class Scan(Recurrent):
     READS: ClassVar[tuple[str, ...]] = ("q", "k", "v", "decay", "rate", "state")
     WRITES: ClassVar[tuple[str, ...]] = ("out", "last")
     LETTERS: ClassVar[Mapping[str, Letters]] = {**Recurrent.LETTERS, "out": _VALUES, "last": _STATES}
-    last: str
+    last: str  # the states after the last token of each sequence, like `state`
 
     def flop(self, tensors: Tensors) -> int:
         """Return its floating-point operations: of the recurrence, whatever a kernel does more."""
@@ -164,14 +151,7 @@ class Scan(Recurrent):
 class ScanGrad(Recurrent):
     """The gradients of :class:`Scan` by all it reads, given that by its result; states are computed again.
 
-    Attributes:
-        out: The gradient by queries; other fields as of :class:`Recurrent`.
-        do: The gradient by what the scan gave.
-        dk: The gradient by keys.
-        dv: The gradient by values.
-        ddecay: The gradient by decays.
-        drate: The gradient by rates.
-        dstate: The gradient by the states before the first tokens.
+    What is written first is the gradient by queries.
     """
 
     kind: ClassVar[str] = "scan_grad"
@@ -181,12 +161,12 @@ class ScanGrad(Recurrent):
         **Recurrent.LETTERS, "do": _VALUES, "out": _KEYS, "dk": _KEYS, "dv": _VALUES, "ddecay": _DECAYS,
         "drate": _RATES, "dstate": _STATES,
     }  # fmt: skip
-    do: str
-    dk: str
-    dv: str
-    ddecay: str
-    drate: str
-    dstate: str
+    do: str  # the gradient by what the scan gave
+    dk: str  # the gradient by keys
+    dv: str  # the gradient by values
+    ddecay: str  # the gradient by decays
+    drate: str  # the gradient by rates
+    dstate: str  # the gradient by the states before the first tokens
 
     def flop(self, tensors: Tensors) -> int:
         """Return its floating-point operations: twice those of the scan, and once its own again."""

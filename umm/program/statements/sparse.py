@@ -18,38 +18,24 @@ class Sparse(Fused):
 
     Rows are tokens, those of one sequence after those of another. Fewer queries than keys are the last of
     their sequence, whose keys are among those given.
-
-    Attributes:
-        q: Queries.
-        k: Keys.
-        v: Values.
-        iq: Index queries, heads of ``index`` columns side by side.
-        ik: Index keys, one for each key.
-        iw: Weights of index heads, a column a head.
-        head: Columns of a head of queries and keys.
-        index: Columns of an index head.
-        top: Keys that a query attends to at most.
-        share: Query heads that share a head of keys and values.
-        sequences: Equal parts of the rows that attend to themselves alone.
-        rotary: Rotary columns of queries and of keys, as of attention.
-        scaled: Scores are divided by its root; 0 for all columns of a head.
-        value: Columns of a head of values; 0 for as many as of keys.
     """
 
-    q: str
-    k: str
-    v: str
-    iq: str
-    ik: str
-    iw: str
-    head: int = field(kw_only=True)
-    index: int = field(kw_only=True)
-    top: int = field(kw_only=True)
-    share: int = field(default=1, kw_only=True)
-    sequences: int = field(default=1, kw_only=True)
+    q: str  # queries
+    k: str  # keys
+    v: str  # values
+    iq: str  # index queries, heads of `index` columns side by side
+    ik: str  # index keys, one for each key
+    iw: str  # weights of index heads, a column a head
+    head: int = field(kw_only=True)  # columns of a head of queries and keys
+    index: int = field(kw_only=True)  # columns of an index head
+    top: int = field(kw_only=True)  # keys that a query attends to at most
+    share: int = field(default=1, kw_only=True)  # query heads that share a head of keys and values
+    sequences: int = field(default=1, kw_only=True)  # equal parts of the rows that attend to themselves alone
+    # Rotary columns of queries and of keys, as of attention.
     rotary: tuple[str, ...] = field(default=(), kw_only=True)
+    # Scores are divided by its root; 0 for all columns of a head.
     scaled: int = field(default=0, kw_only=True)
-    value: int = field(default=0, kw_only=True)
+    value: int = field(default=0, kw_only=True)  # columns of a head of values; 0 for as many as of keys
 
     causal, way, window, chunks = True, "gather", 0, 1
 
@@ -138,8 +124,7 @@ class Sparse(Fused):
 class SparseAttention(Sparse):
     """out = softmax(q · kᵀ / √columns) · v over the keys chosen for each query; see ``functions/sparse.py``.
 
-    Attributes:
-        out: What is written, a head of values for each head of q; other fields as of :class:`Sparse`.
+    What is written has a head of values for each head of q.
 
     >>> print(SparseAttention("O", "Q", "K", "V", "Iq", "Ik", "Iw", head=64, index=32, top=2048))
     O = sparse_attention(Q, K, V, Iq, Ik, Iw) (2048 keys each)
@@ -165,28 +150,20 @@ class SparseAttention(Sparse):
 class SparseAttentionGrad(Sparse):
     """The gradients of :class:`SparseAttention`, and of its indexer's own loss; scores are computed again.
 
-    Attributes:
-        out: The gradient by queries.
-        do: The gradient by what attention gave.
-        dk: The gradient by keys; by values too, if they are the keys.
-        diq: The gradient by index queries, of the indexer's loss, as are the next two.
-        dik: The gradient by index keys.
-        diw: The gradient by weights of index heads.
-        dv: The gradient by values; none if they are the keys.
-        drotary: The gradients by rotary columns, if there are such.
+    What is written first is the gradient by queries.
     """
 
     kind: ClassVar[str] = "sparse_attention_grad"
     READS: ClassVar[tuple[str, ...]] = ("q", "k", "v", "iq", "ik", "iw", "do", "rotary")
     WRITES: ClassVar[tuple[str, ...]] = ("out", "dk", "dv", "diq", "dik", "diw", "drotary")
     gives_queries: ClassVar[bool] = True
-    do: str
-    dk: str
-    diq: str
-    dik: str
-    diw: str
-    dv: str = ""
-    drotary: tuple[str, ...] = ()
+    do: str  # the gradient by what attention gave
+    dk: str  # the gradient by keys; by values too, if they are the keys
+    diq: str  # the gradient by index queries, of the indexer's loss, as are the next two
+    dik: str  # the gradient by index keys
+    diw: str  # the gradient by weights of index heads
+    dv: str = ""  # the gradient by values; none if they are the keys
+    drotary: tuple[str, ...] = ()  # the gradients by rotary columns, if there are such
 
     def __post_init__(self) -> None:
         """Check the numbers, whatever the tensors are."""

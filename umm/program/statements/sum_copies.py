@@ -12,14 +12,12 @@ from umm.program.statements.routed import Routed, summed_over_copies
 class SumCopies(Routed):
     """Every copy of an expert in out holds the sum of all copies of it: gradients of copied weights.
 
-    Attributes:
-        out: Rows for each expert and copy, as many for each.
-        routing: The text of a routing with copies.
+    It has as many rows for each expert and copy.
     """
 
     kind: ClassVar[str] = "sum_copies"
     READS: ClassVar[tuple[str, ...]] = ()
-    routing: str
+    routing: str  # the text of a routing with copies
 
     @property
     def reads(self) -> tuple[str, ...]:

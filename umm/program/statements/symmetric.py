@@ -15,14 +15,7 @@ KERNELS = ("gemm", "syrk")
 class Symmetric(Statement):
     """out = α · x · xᵀ + β · out.
 
-    Attributes:
-        out: The tensor written. With β = 0 its old elements are not read.
-        x: The matrix.
-        alpha: Factor α of the product.
-        beta: Factor β of what out holds.
-        kernel: ``syrk`` where libraries compute one triangle and mirror it, in half the arithmetic; ``gemm``
-            where they compute both. Prices halve what has the same rows and columns of out; NumPy, MPI and
-            OpenCL halve it where both operands are one memory, CUDA and CLBlast compute it whole.
+    With β = 0 the old elements of out are not read.
 
     >>> print(Symmetric("G", "X", kernel="syrk"))
     G = X·Xᵀ (syrk)
@@ -30,9 +23,12 @@ class Symmetric(Statement):
 
     kind: ClassVar[str] = "symmetric"
     READS: ClassVar[tuple[str, ...]] = ("x",)
-    x: str
-    alpha: float = 1.0
-    beta: float = 0.0
+    x: str  # the matrix
+    alpha: float = 1.0  # factor α of the product
+    beta: float = 0.0  # factor β of what out holds
+    # `syrk` where libraries compute one triangle and mirror it, in half the arithmetic; `gemm` where they
+    # compute both. Prices halve what has the same rows and columns of out; NumPy, MPI and OpenCL halve it
+    # where both operands are one memory, CUDA and CLBlast compute it whole.
     kernel: str = "gemm"
 
     def __post_init__(self) -> None:
