@@ -1,5 +1,6 @@
 """Machine files: how they are looked up, and the answers to wrong ones."""
 
+import os
 import pickle
 import tomllib
 from dataclasses import replace
@@ -41,6 +42,16 @@ def test_a_machine_is_read_once_and_again_when_its_file_changes(tmp_path):
     write(tmp_path, (GOOD + SWITCH).replace("10 Tflop/s", "100 Tflop/s"))
     assert machine(path).peak("float32") == 100e12
     assert machine(path) != first
+
+
+def test_a_file_of_equal_size_and_time_is_read_again(tmp_path):
+    """As one that is copied over another with its time."""
+    path = write(tmp_path, GOOD + SWITCH)
+    stat = path.stat()
+    assert machine(path).peak("float32") == 10e12
+    write(tmp_path, (GOOD + SWITCH).replace("10 Tflop/s", "20 Tflop/s"))
+    os.utime(path, ns=(stat.st_atime_ns, stat.st_mtime_ns))
+    assert machine(path).peak("float32") == 20e12
 
 
 def test_comments_do_not_change_a_machines_hash(tmp_path):

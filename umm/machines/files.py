@@ -15,11 +15,11 @@ from umm.errors import InputError, MachineError, expect
 from umm.files import MOST_TEXT, read_bytes, read_toml, shown
 from umm.kept import kept
 from umm.machines.machine import Machine
-from umm.machines.parts import Parts, digest
+from umm.machines.parts import Parts, digest, version
 from umm.quoting.terminal import in_lines, visible
 
 TF32 = ":tf32"
-_read: dict[tuple[Path, tuple[tuple[int, int], ...]], Machine] = {}
+_read: dict[tuple[Path, tuple[tuple[int, ...], ...]], Machine] = {}
 _set: dict[tuple[Machine, tuple[tuple[str, str], ...]], Machine] = {}
 _last: dict[str, Machine] = {}
 
@@ -171,7 +171,7 @@ def _found(name_or_path: str | Path) -> Machine:
     """Return a machine as its file describes it."""
     path = file_of(name_or_path)
     stats = [path.stat(), *(table.stat() for table in _beside(path) if _is_file(table))]
-    key = (path, tuple((stat.st_mtime_ns, stat.st_size) for stat in stats))
+    key = (path, tuple(map(version, stats)))
     if key not in _read:
         _read[key] = kept("machine", _written(path), lambda: _load(path))
     return _kept(_read[key])

@@ -1,6 +1,7 @@
 """Parts of a table beside a machine file, such as the rows of a type, each read when it is first needed."""
 
 import hashlib
+import os
 import time
 from collections.abc import Callable, Iterator, Mapping
 from functools import lru_cache
@@ -83,10 +84,13 @@ def digest(path: Path) -> str:
         stat = path.stat()
     except OSError as error:  # deleted since it was seen
         raise MachineError(f"{visible(path.name)} cannot be read: {error.strerror}") from None
-    # A change of content changes both times, except within a tick of the file system's clock.
-    stated = stat.st_ctime_ns, stat.st_mtime_ns, stat.st_size, stat.st_ino
-    settled = time.time_ns() - max(stated[:2]) > RECENT_NS
-    return kept("digest", (str(path), *stated) if settled else None, lambda: _hash(path))
+    settled = time.time_ns() - max(stat.st_ctime_ns, stat.st_mtime_ns) > RECENT_NS
+    return kept("digest", (str(path), *version(stat)) if settled else None, lambda: _hash(path))
+
+
+def version(stat: os.stat_result) -> tuple[int, ...]:
+    """Return numbers that change with a file's content, except within a tick of the file system's clock."""
+    return stat.st_ctime_ns, stat.st_mtime_ns, stat.st_size, stat.st_ino
 
 
 def _hash(path: Path) -> str:
