@@ -8,8 +8,7 @@ is by how much it differs from the law, in logarithms.
 import csv
 import io
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
-from functools import cached_property
+from dataclasses import dataclass, field
 from itertools import accumulate, pairwise
 from pathlib import Path
 from typing import Any
@@ -44,6 +43,8 @@ class ServingRows:
 
     sizes: Floats  # a row each, with the columns of SIZES
     seconds: Floats  # of each
+    # Logarithms of measured seconds over the law's, once they are known.
+    _differences: list[Floats] = field(default_factory=list)
 
     def factor(self, law: Law, sizes: Sequence[float]) -> tuple[float, bool]:
         """Return the factor of a law's seconds at some sizes, and whether these are inside the rows.
@@ -56,17 +57,12 @@ class ServingRows:
         >>> [round(rows.factor(lambda x: np.full(len(x), 1e-6), [size])[0], 1) for size in (64, 128, 2**20)]
         [2.0, 2.0, 1.0]
         """
-        if "differences" not in self._kept:
+        if not self._differences:
             took = law(self.sizes)
-            self._kept["differences"] = np.log(self.seconds / (self.seconds if took is None else took))
+            self._differences.append(np.log(self.seconds / (self.seconds if took is None else took)))
         points = np.log2(self.sizes)
-        factor, doublings = weighed(points, self._kept["differences"], np.log2(sizes), ROW_WIDTH)
+        factor, doublings = weighed(points, self._differences[0], np.log2(sizes), ROW_WIDTH)
         return factor, doublings <= INSIDE_DOUBLINGS
-
-    @cached_property
-    def _kept(self) -> dict[str, Floats]:
-        """Logarithms of measured seconds over the law's, once they are known."""
-        return {}
 
 
 def format_text(*values: object) -> str:
@@ -84,6 +80,8 @@ class KernelRows:
 
     table: Floats  # sizes and seconds, a row each, with those of a format together
     formats: Mapping[str, tuple[int, int]]  # first row of each format, and the first of the next
+    # Rows of formats that were asked for: of thousands few are, and each keeps how far the law is off.
+    _asked: dict[str, ServingRows | None] = field(default_factory=dict)
 
     def of(self, form: str) -> ServingRows | None:
         """Return the rows of a format; None if there are none."""
@@ -92,11 +90,6 @@ class KernelRows:
             rows = self.table[start:end]
             self._asked[form] = ServingRows(rows[:, :-1], rows[:, -1]) if len(rows) else None
         return self._asked[form]
-
-    @cached_property
-    def _asked(self) -> dict[str, ServingRows | None]:
-        """Rows of formats that were asked for before."""
-        return {}
 
 
 @dataclass(frozen=True, eq=False)
