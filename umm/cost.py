@@ -11,7 +11,7 @@ from umm.arrays import Bools, Floats, Ints
 from umm.dtypes import element_bytes, expanded, has_blocks, is_float8, itemsize, rated, weight_bytes
 from umm.interval import Interval
 from umm.machines import Machine
-from umm.machines.decode import SHORT, decode_of, few_parts, tokens
+from umm.machines.decode import SHORT, decode_of, tokens, unshared_keys
 from umm.machines.exchange import exchange_of
 from umm.machines.experts import FORMATS, experts_of, format_of, load_of, rows_of_experts
 from umm.machines.kernels import Kernels
@@ -398,7 +398,7 @@ def decode_seconds(
     True
     """
     windowed, alone = window > 0, bool(np.all(np.equal(heads, kv_heads)))
-    one_of = partial(decode_of, machine.decode, cache, head, windowed, alone, latent)
+    one_of = partial(decode_of, machine.decode, cache, head, latent, windowed=windowed, alone=alone)
     kernel = one_of()
     if kernel is None:
         return None
@@ -407,7 +407,7 @@ def decode_seconds(
     took = kernel.seconds(some, peak, itemsize, warm)
     # An engine may have another kernel for some of the tokens.
     for other, is_its in (
-        (one_of(few=True), lambda x: few_parts(some, x.units)),
+        (one_of(unshared=True), lambda x: unshared_keys(some, x.units, itemsize)),
         (one_of(short=True), lambda x: np.less_equal(some.keys, SHORT)),
         (one_of(named=True), lambda x: has_heads(x.usual_heads, heads, kv_heads)),
     ):

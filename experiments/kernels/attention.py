@@ -10,7 +10,7 @@ import pandas as pd
 from experiments.kernels.fitting import FEW, Fit, Law, Numbers, fitted, parted, refined
 from umm.arrays import Floats
 from umm.dtypes import element_bytes
-from umm.machines.decode import SHORT, Decode, Tokens, few_parts, tokens
+from umm.machines.decode import MOST_GROUP, SHORT, Decode, Tokens, tokens, unshared_keys
 from umm.machines.drafts.measured_serving import CACHED, LATENT
 from umm.machines.prefill import Prefill, causal
 
@@ -38,22 +38,31 @@ A table of one chip has a dozen numbers and may have 13 rows; those of the famil
 """
 OF_MEMORY = ("memory", "cached", "again", "passes")
 """Rates of tokens' kernels that are fitted as shares of the memory's by the data sheet."""
-SEGMENTED = {"segments": 16, "segmented": 128, "past": True}
-"""Parts into which vLLM's Triton cuts keys, and the heads of keys of all sequences up to which it does.
-
-Source: vllm-project/vllm, v1/attention/backends/triton_attn.py: NUM_PAR_SOFTMAX_SEGMENTS and
-MIN_LAUNCH_GRID_SIZE_2D.
-"""
 SEGMENTING = "vllm_triton"
-FLASH = {"vllm_flash_attn": 2, "flash_attention": 3}
-"""Versions of FlashAttention by kernel on A100, with blocks of keys and rows of tiles by their source.
+FLASH = {
+    "vllm_flash_attn": "flash2",
+    "flash_attention": "flash3",
+    "fa3": "flash3",
+    "vllm_flash_attn_fa3": "flash3",
+    "vllm_flash_attn_fa4": "flash3",
+}
+"""FlashAttention's rules by kernel, with blocks of keys and rows of tiles by their source.
 
-Source: Dao-AILab/flash-attention, hopper/tile_size.h, tile_size_fwd_sm8x: 112 keys where they are cut, 64
-where not; csrc/flash_attn/flash_api.cpp, set_params_splitkv: 128 keys, two parts a multiprocessor.
+Source: Dao-AILab/flash-attention, csrc/flash_attn/flash_api.cpp, set_params_splitkv: 128 keys, two parts a
+multiprocessor; hopper/tile_size.h, tile_size_fwd_sm8x: 112 keys where they are cut, 64 where not. Heads of
+512 columns, of which five rows are, are by version 4.
 """
+BLOCKS = {
+    "bfloat16": [{64: 128.0, 128: 128.0, 192: 96.0, 256: 80.0, 512: 64.0}],
+    "float8": [{64: 160.0, 128: x, 192: 160.0, 256: 128.0} for x in (160.0, 96.0)],
+}
+"""Keys of its blocks on Hopper by columns: of 8 bits and 128 columns, one or two groups of warps.
+
+Source: hopper/tile_size.h, tile_size_fwd_sm90 of pages without TMA.
+"""
+GRAPH_PARTS = 32
+"""Parts that vLLM has at most in a CUDA graph, VLLM_FLASH_ATTN_MAX_NUM_SPLITS_FOR_CUDA_GRAPH."""
 AMPERE_L2 = 40e6
-MOST_GROUP = 32
-"""Query heads of a head of keys above which TensorRT-LLM reads keys once for each of them."""
 
 
 @dataclass(frozen=True)
@@ -125,20 +134,16 @@ def tables(
         fit = partial(_prefill if what == "context" else _decode, chip=chip, about=about)
         columns = ["windowed"] if what == "context" else ["alone", "windowed"]
         beside = columns if by_family else columns[-1:]
-        two_kernels = some.kernel.iloc[0] == TWO_KERNELS and chip.l2 < BLACKWELL_L2
-        if by_family and two_kernels:
-            columns = ["alone", "few", "windowed"]
-        version = _flash(some, chip)
-        if by_family and version:
-            columns = ["alone"] if version == 2 else ["short"]
-        some = some.assign(few=few_parts(_tokens(some, latent), some.units), short=some["keys"] <= SHORT)
+        unshared = unshared_keys(_tokens(some, latent), some.units, _bytes(cache))
+        some = some.assign(unshared=unshared, short=some["keys"] <= SHORT)
         # The first of several tables for the same heads counts: other backends come before the usual one.
         for backend, part in sorted(
             some.groupby(some.kernel.map(backend_of)), reverse=True, key=lambda x: x[0]
         ):
             if len(part) < FEW // 2:
                 continue
-            for table in parted(fit, part.reset_index(drop=True), beside if backend else columns):
+            by = _columns(part, chip) if by_family else columns
+            for table in parted(fit, part.reset_index(drop=True), beside if backend else by):
                 if by_family:
                     table = _of_chip(table, chip, system, partial(decode_law, cache=cache, latent=latent))
                 if len(table.rows):
@@ -236,10 +241,22 @@ def _bytes(cache: str) -> float:
     return element_bytes({"float8": "float8_e4m3"}.get(cache, cache))
 
 
-def _flash(rows: pd.DataFrame, chip: Chip) -> int:
-    """Return the version of FlashAttention that all rows are of, on A100; else 0."""
-    kernels = set(rows.kernel)
-    return FLASH.get(kernels.pop(), 0) if chip.l2 == AMPERE_L2 and len(kernels) == 1 else 0
+def _columns(rows: pd.DataFrame, chip: Chip) -> list[str]:
+    """Return the columns by which tables of tokens may be parted."""
+    rule = _flash(rows)
+    if rule is None:
+        return ["unshared" if _two_kernels(rows, chip) else "alone", "windowed"]
+    return ["alone" if rule == "flash2" else "short" if chip.l2 == AMPERE_L2 else "windowed"]
+
+
+def _two_kernels(rows: pd.DataFrame, chip: Chip) -> bool:
+    return bool((rows.kernel == TWO_KERNELS).all()) and chip.l2 < BLACKWELL_L2
+
+
+def _flash(rows: pd.DataFrame) -> str | None:
+    """Return FlashAttention's rule that cuts keys of these rows; None if another kernel computes them."""
+    rules = {FLASH.get(x) for x in rows.kernel}
+    return rules.pop() if len(rules) == 1 else None
 
 
 def _prefill(rows: pd.DataFrame, form: Numbers | None, chip: Chip, about: Numbers) -> Fit:
@@ -276,33 +293,38 @@ def _decode(rows: pd.DataFrame, form: Numbers | None, chip: Chip, about: Numbers
     forms += [plain | {"rows": 64, "key_parts": parts} for parts in (1, 4)]
     forms += [plain | {"rows": 16, "wide": 64} | x for x in ({}, {"key_parts": 4})]
     if rows.windowed.any():
-        forms.append(plain | {"rows": 16, "past": True})
-    if (rows.heads / rows.kv_heads > MOST_GROUP).any() and not latent:
+        forms.append(plain | {"rows": 16, "cuts": "past"})
+    two_kernels, rule = (False, None) if latent else (_two_kernels(rows, chip), _flash(rows))
+    if (rows.heads / rows.kv_heads > MOST_GROUP).any() and not (latent or two_kernels or rule):
         begin |= {"again": 2.0}
         forms += [plain | {"rows": size, "group": MOST_GROUP} for size in (8, 16)]
         forms.append(plain | {"rows": 16, "group": MOST_GROUP, "key_parts": 4})
     if (rows.kernel == NAMED).all():
         begin |= {"merge": 1e-10}
+        forms = [x | {"cuts": "context"} for x in forms]
     if rows.kernel.str.startswith(SEGMENTING).all():
-        forms = [plain | {"rows": 16} | SEGMENTED]
-    version = 0 if latent else _flash(rows, chip)
-    if version == 2:
-        cut: Numbers = {"flash": 2, "rows": 64, "chunk": 128.0, "resident": 2.0}
-        forms = [plain | cut | ({"key_parts": 1} if rows.alone.all() else {})]
-    elif version:
-        short: Numbers = {"flash": 3, "rows": 128, "chunk": 64.0, "key_parts": 1}
-        long: Numbers = {"flash": 3, "rows": 128, "chunk": 112.0, "resident": 1.0}
-        forms = [plain | (short if rows.short.all() else long)]
-    if version:
-        form = None
-        begin = {k: v for k, v in begin.items() if k not in forms[0]}
-    if version == 2 and not rows.alone.all():
-        begin |= {"swap": 5e-6}
-    if about["cache"] == "float8":
-        forms += [x | {"narrow": True} for x in forms]
-    if form and rows.few.all() and (rows.kernel == TWO_KERNELS).all() and chip.l2 < BLACKWELL_L2:
+        forms = [plain | {"rows": 16, "cuts": "segments"}]
+    if two_kernels and rows.unshared.all() and not rows.alone.all():
         begin |= {"again": 2.0}
         forms = [plain | {"rows": 8, "group": 1} | x for x in ({}, {"key_parts": 1}, {"key_parts": 4})]
+    elif two_kernels and not rows.unshared.any():
+        tiles = ((size, keys) for size in (16, 32, 64) for keys in (16.0, 64.0, 128.0))
+        forms = [plain | {"cuts": "xqa", "rows": size, "chunk": keys} for size, keys in tiles]
+    if rule == "flash2":
+        forms = [plain | {"cuts": rule, "rows": 64, "chunk": 128.0, "resident": 2.0}]
+        begin |= {} if rows.alone.all() else {"swap": 5e-6}
+    elif rule and chip.l2 == AMPERE_L2:
+        cut: Numbers = {"chunk": 64.0} if rows.short.all() else {"chunk": 112.0, "resident": 1.0}
+        forms = [plain | {"cuts": rule, "rows": 128} | cut]
+    elif rule:
+        plain |= {"cuts": rule, "resident": 1.0}
+        plain |= {"key_parts": GRAPH_PARTS} if rows.kernel.str.startswith("vllm").any() else {}
+        blocks = ([x[y] for y in heads] for x in BLOCKS[about["cache"]])
+        forms = [plain | {"chunk": keys, "rows": size} for keys in blocks for size in (64, 128)]
+    if two_kernels or rule:
         form = None
+        begin = {k: v for k, v in begin.items() if k not in forms[0]}
+    if about["cache"] == "float8":
+        forms += [x | {"narrow": True} for x in forms]
     law = partial(decode_law, cache=about["cache"], latent=latent)
     return fitted(law, [form | {"head": heads}] if form else forms, begin, rows, memory)

@@ -22,7 +22,9 @@ FIFTH = 5
 BETTER = 0.9
 """Of the cost, which a table for some shapes alone must reach to be kept."""
 GOOD = 0.075
-"""Mean misfit below which one table is enough."""
+"""Mean misfit below which one table is enough, unless a column is of other kernels by an engine's source."""
+KERNELS = ("unshared", "short")
+"""Such columns."""
 FEW = 24
 """Rows from which a table is fitted."""
 SAMPLE = 160
@@ -198,9 +200,10 @@ def parted(
     """
     one = replace(fit(rows, form), about=dict(about))
     best = [one]
-    if np.abs(np.log(one.seconds / rows.seconds)).mean() < GOOD:
-        return best
+    good = np.abs(np.log(one.seconds / rows.seconds)).mean() < GOOD
     for i, column in enumerate(columns):
+        if good and column not in KERNELS:
+            continue
         parts = {bool(x): part.reset_index(drop=True) for x, part in rows.groupby(column)}
         if len(parts) < 2 or min(map(len, parts.values())) < FEW:
             continue

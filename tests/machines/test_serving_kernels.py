@@ -19,7 +19,7 @@ from umm.cost import (
 )  # fmt: skip
 from umm.errors import MachineError
 from umm.interval import Interval
-from umm.machines.decode import Decode, decode_of, few_parts, tokens
+from umm.machines.decode import Decode, decode_of, tokens, unshared_keys
 from umm.machines.exchange import Exchange
 from umm.machines.experts import FORMATS, Experts, drawn_rows, experts_of, load_of, rows_of_experts
 from umm.machines.prefill import Prefill, causal, prefill_of
@@ -46,17 +46,21 @@ def test_decode_takes_longer_with_more_sequences_or_keys_and_no_less_than_memory
         heads = kv_heads * group
         return float(decode_seconds(machine, "bfloat16", batch, length, heads, kv_heads, head, head))
 
-    def few(batch, length):  # of which TensorRT-LLM has a slower kernel
-        return few_parts(tokens(batch, length, kv_heads * group, kv_heads, head, head), 132)
+    def shape(batch, length):
+        return tokens(batch, length, kv_heads * group, kv_heads, head, head)
 
+    # TensorRT-LLM has two kernels, and keys are cut by an engine's rule: its parts may begin waves that fewer
+    # parts do not.
+    unshared = bool(unshared_keys(shape(batch, length), 132, 2))
+    kernel = decode_of(machine.decode, "bfloat16", head, alone=group == 1, unshared=unshared)
+    parts = kernel.ways(shape(batch, length), batch * kv_heads)[0][0]
+    slots = kernel.units * kernel.resident
+    waves = np.ceil(batch * kv_heads * parts / slots) if parts > 1 else 1
     # Where one part alone adds up all heads of few keys, more keys or sequences save that.
-    kernel = decode_of(machine.decode, "bfloat16", head, alone=group == 1)
     saved = bool(kernel.merge) * (kernel.split + kernel.merge * group * head) + 1e-12
-    # FlashAttention 3 may cut keys into a few parts more than units, which then begin a second wave.
-    waves = 2 if kernel.flash == 3 else 1
-    if few(batch, length) == few(batch + 1, length) == few(batch, 2 * length):
-        assert took(batch, length) <= waves * took(batch + 1, length) + saved
-        assert took(batch, length) <= waves * took(batch, 2 * length) + saved
+    for more in ((batch + 1, length), (batch, 2 * length)):
+        if unshared_keys(shape(*more), 132, 2) == unshared:
+            assert took(batch, length) <= waves * took(*more) + saved
     assert took(batch, length) >= batch * length * kv_heads * 2 * head * 2 / machine.memory_bandwidth
 
 
@@ -180,7 +184,7 @@ def tokens_kernel(**numbers):
 
 def test_a_part_of_few_keys_adds_up_all_heads_and_of_many_keys_each_part_some():
     """8 heads of 128 columns at 1 ns each are 1.024 us for one part; 8 sequences leave no units to cut."""
-    plain, merging = tokens_kernel(), tokens_kernel(merge="1 ns")
+    plain, merging = (tokens_kernel(cuts="context", merge=x) for x in ("0 s", "1 ns"))
     added = [
         float(merging.seconds(x, 1e15, 2.0) - plain.seconds(x, 1e15, 2.0))
         for x in (tokens(b, n, 8, 1, 128, 128) for b, n in ((1, 64), (1, 512), (8, 64)))
@@ -189,12 +193,10 @@ def test_a_part_of_few_keys_adds_up_all_heads_and_of_many_keys_each_part_some():
 
 
 def test_keys_are_cut_into_segments_up_to_so_many_heads_and_not_above():
-    """4 segments of 64 keys at 512 bytes each; a sequence more of one head, and each takes all its 256."""
-    kernel = tokens_kernel(segments=4, segmented=2)
-    took = [float(kernel.seconds(tokens(b, 256, 1, 1, 128, 128), 1e15, 2.0)) for b in (1, 2, 3)]
-    assert took == pytest.approx([64 * 512e-9, 64 * 512e-9, 256 * 512e-9], rel=1e-6)
-    with pytest.raises(ValueError, match="segments and segmented belong together"):
-        tokens_kernel(segments=4)
+    """16 segments of 16 keys at 512 bytes each, of 128 heads in 256 waves; of a head more 256 keys in 17."""
+    kernel = tokens_kernel(cuts="segments", chunk=16.0)
+    took = [float(kernel.seconds(tokens(b, 256, 1, 1, 128, 128), 1e15, 2.0)) for b in (1, 128, 129)]
+    assert took == pytest.approx([2 * 16 * 512e-9, 256 * 16 * 512e-9, 17 * 256 * 512e-9], rel=1e-6)
 
 
 @pytest.mark.parametrize(
@@ -202,7 +204,7 @@ def test_keys_are_cut_into_segments_up_to_so_many_heads_and_not_above():
 )
 def test_flash_attention_3_cuts_keys_by_blocks_of_112_over_an_equal_share_and_a_tenth(sequences, keys, parts):
     """147 blocks of 16,384 keys and 32 sequences are 4 parts of 37, 128 for 108 units: a second wave."""
-    kernel = tokens_kernel(units=108, chunk=112.0, flash=3)
+    kernel = tokens_kernel(units=108, chunk=112.0, cuts="flash3", short=False)
     took = float(kernel.seconds(tokens(sequences, keys, 1, 1, 128, 128), 1e15, 2.0))
     waves, blocks = np.ceil(sequences * parts / 108), np.ceil(np.ceil(keys / 112) / parts)
     assert took == pytest.approx(waves * blocks * 112 * 512e-9, rel=1e-3)
@@ -210,9 +212,43 @@ def test_flash_attention_3_cuts_keys_by_blocks_of_112_over_an_equal_share_and_a_
 
 def test_flash_attention_2_cuts_keys_into_the_fewest_parts_that_nearly_fill_a_wave():
     """128 sequences are 384 parts of 432 slots in two waves of 216, 89 %; 173 are not cut."""
-    kernel = tokens_kernel(units=108, resident=2.0, chunk=128.0, flash=2)
-    took = [float(kernel.seconds(tokens(b, 6144, 1, 1, 128, 128), 1e15, 2.0)) for b in (128, 173)]
+    kernel = tokens_kernel(units=108, resident=2.0, chunk=128.0, cuts="flash2")
+    took = [float(kernel.seconds(tokens(b, 6144, 2, 1, 128, 128), 1e15, 2.0)) for b in (128, 173)]
     assert took == pytest.approx([2 * 2048 * 512e-9, 6144 * 512e-9], rel=1e-3)
+
+
+def cut(keys, sequences=1, window=0, **numbers):
+    """The parts of a head of keys on 132 multiprocessors, and the keys of the longest."""
+    some = tokens(sequences, keys, 4, 1, 128, 128, window)
+    parts, each, _ = tokens_kernel(units=132, **numbers).ways(some, some.sequences)[0]
+    return float(parts), float(each)
+
+
+def test_flash_attention_3_cuts_no_four_blocks_and_one_head_into_as_many_parts_as_reach_85_percent():
+    """64 blocks on 132 multiprocessors: 64 parts fill .485, 55 of them .417, 86 %, with 2 blocks at most."""
+    flash = {"cuts": "flash3", "chunk": 128.0}
+    assert cut(512, **flash) == (1, 512)
+    assert cut(513, **flash) == (5, 128)
+    assert cut(8192, **flash) == (55, 256)
+    # A window that ended is cut as all keys are, where a CUDA graph has so many parts.
+    assert cut(8192, window=128, **flash) == (1, 128)
+    assert cut(8192, window=128, key_parts=32, **flash) == (32, 128)
+
+
+def test_tensorrt_cuts_keys_by_the_root_of_their_parts_of_128_and_into_eight_waves():
+    """512 parts of 65,536 keys are 64, the root of 8 * 512; 64 sequences of them 8 waves of 132, 16 each."""
+    xqa = {"cuts": "xqa", "chunk": 64.0}
+    assert cut(255, **xqa) == (1, 255)
+    assert cut(512, **xqa) == (4, 128)
+    assert cut(65536, **xqa) == (64, 1024)
+    assert cut(65536, sequences=64, **xqa) == (16, 4096)
+
+
+def test_blocks_by_head_are_as_many_as_sizes_of_heads():
+    with pytest.raises(ValueError, match="chunk must be one number or as long as head"):
+        tokens_kernel(chunk=[64.0, 128.0])
+    with pytest.raises(ValueError, match="cuts"):
+        tokens_kernel(cuts="flash4")
 
 
 def test_vllm_copies_queries_of_several_sequences_and_heads_that_share_keys():
@@ -388,12 +424,17 @@ def test_attention_by_another_backend_is_an_engines_and_named():
             umm.machine("b200-8", kernels=key)
 
 
-def test_tensorrt_reads_keys_once_a_query_head_where_they_have_few_parts():
+def test_tensorrt_reads_keys_once_a_query_head_where_they_have_few_parts_and_16_bits():
     machine = umm.machine("h100-8", kernels="trtllm")
-    few, more = (
-        float(decode_seconds(machine, "bfloat16", b, 1024, 128, 4, 256, 256, warm=True)) for b in (1, 2)
-    )
-    assert few > 1.3 * more
+    ratios = []
+    for cache in ("bfloat16", "float8"):
+        few, more = (
+            float(decode_seconds(machine, cache, b, 1024, 128, 4, 256, 256, warm=True)) for b in (1, 2)
+        )
+        ratios.append(few / more)
+    assert ratios[0] > 1.3 > 1.0 > ratios[1]
+    heads = ((64, 2), (66, 2), (8, 8))
+    assert [bool(unshared_keys(tokens(64, 512, *x, 128, 128), 132, 1)) for x in heads] == [False, True, True]
 
 
 def test_a_prompt_of_one_token_is_computed_as_a_token_where_an_engine_does_so():

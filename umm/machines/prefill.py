@@ -1,7 +1,7 @@
 """Attention of prompts by an engine's kernels: tiles of queries over units, and the cache they write."""
 
 from collections.abc import Iterable, Sequence
-from typing import Annotated, NamedTuple, Protocol, Self, TypeVar
+from typing import Annotated, NamedTuple, Self, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -26,41 +26,45 @@ Count = Annotated[int, Field(ge=1, le=2**31)]
 Times = Annotated[list[Time], Field(min_length=1)]
 Part = Annotated[float, Field(ge=0, le=1)]
 Norm = Annotated[float, Field(ge=1, le=64)]
+Keys = Annotated[float, Field(ge=1)]
 
 
-class Kernel(Protocol):
-    """A table of an engine's kernel, and the columns of heads that it states."""
+class Attention(Sourced):
+    """An engine's kernel of attention, for some sizes of heads."""
 
-    @property
-    def head(self) -> list[int]:
-        """Columns of a head, increasing."""
-        ...
+    cache: Rated  # type of the cache's elements
+    latent: bool = False  # whether the cache has latent vectors
+    # Whether it computes layers with a window alone (true), without (false), or both.
+    windowed: bool | None = None
+    backend: Name | None = None  # of attention, where the engine has several
+    # Columns of a key for which the engine takes the backend unless asked otherwise; all if None.
+    usual: list[Count] | None = None
+    # Query heads and heads of keys of models for which it does so with all columns of `head`.
+    usual_heads: list[HeadCounts] = Field(default_factory=list)
+    head: Annotated[list[Count], Field(min_length=1)]  # columns of a key, increasing
+    start: Times  # seconds beside the work, for each
+    units: Count  # multiprocessors of the device
+    ramp: Time  # seconds that beginning and ending a tile, or a part of keys, takes
+    tail: Part  # 1 where units without work wait for the last wave, 0 where work divides evenly
+    split: Time  # seconds that cutting keys adds
+    norm: Norm  # how units' work and memory's overlap
+    memory: BytesPerSecond  # Bytes/s of the cache, queries and results
+    token: Time  # seconds of each token's new keys: of a prompt, or of each sequence and head of keys
+    sequence: Time  # seconds of each sequence: its table of pages
 
-    @property
-    def backend(self) -> str | None:
-        """Name of its backend, where the engine has several."""
-        ...
-
-    @property
-    def usual(self) -> list[int] | None:
-        """Those of them that it computes unless its backend is asked for; None for all."""
-        ...
-
-    @property
-    def usual_heads(self) -> list[str]:
-        """Query heads and heads of keys, such as ``16/2``, that it computes with all of them."""
-        ...
+    @model_validator(mode="after")
+    def _heads_fit(self) -> Self:
+        increasing(self.head)
+        if self.usual is not None and self.backend is None:
+            raise ValueError("usual says for which heads an engine takes a backend; state backend too")
+        if self.usual_heads and self.usual is None:
+            raise ValueError(
+                "usual_heads says where more heads than the usual ones are taken; state usual too"
+            )
+        return self
 
 
-K = TypeVar("K", bound=Kernel)
-
-
-def check_usual(kernel: Kernel) -> None:
-    """Raise a ValueError if a table says for which heads it is taken though nothing else would be."""
-    if kernel.usual is not None and kernel.backend is None:
-        raise ValueError("usual says for which heads an engine takes a backend; state backend too")
-    if kernel.usual_heads and kernel.usual is None:
-        raise ValueError("usual_heads says where more heads than the usual ones are taken; state usual too")
+K = TypeVar("K", bound=Attention)
 
 
 def nearest(tables: Iterable[K], head: float, named: bool = False) -> K | None:
@@ -157,43 +161,22 @@ def causal(
     return Prompts(b, q, keys, seen, most, 1.0 + windowed, h, kv, d, v)
 
 
-class Prefill(Sourced):
-    """An engine's kernel of attention of prompts, for some sizes of heads."""
+class Prefill(Attention):
+    """An engine's kernel of attention of prompts; with ``latent``, keys are made from latent vectors."""
 
     dtype: Rated  # of the products
-    cache: Rated  # of the cache's elements
-    latent: bool = False  # whether keys are made from latent vectors
-    # Whether it computes prompts with a window alone (true), without (false), or both.
-    windowed: bool | None = None
-    backend: Name | None = None  # of attention, where the engine has several
-    # Columns of a key for which the engine takes the backend unless asked otherwise; all if None.
-    usual: list[Count] | None = None
-    # Query heads and heads of keys of models for which it does so with all columns of `head`.
-    usual_heads: list[HeadCounts] = Field(default_factory=list)
     least: Count = 1  # queries of a sequence below which the kernel of tokens computes them
-    head: Annotated[list[Count], Field(min_length=1)]  # columns of a key, increasing
-    value: Annotated[list[ShareOfPeak], Field(min_length=1)]  # share of the peak inside a tile, for each
-    start: Times  # seconds beside the work, for each
-    units: Count  # tiles at once: the device's multiprocessors
+    value: Annotated[list[ShareOfPeak], Field(min_length=1)]  # share of the peak inside a tile, for each head
     tile: Count  # queries of a tile
     packed: bool  # whether a tile has the queries of all heads that share keys
-    keys: Annotated[float, Field(ge=1)]  # keys that a tile takes at once; those it sees are padded to it
-    ramp: Time  # seconds that beginning and ending a tile takes
-    tail: Part  # 1 where units without a tile wait for the last wave, 0 where work divides evenly
-    split: Time  # seconds that cutting keys among idle units adds
+    keys: Keys  # those that a tile takes at once; those it sees are padded to it
     skipped: Part = 0.0  # share of a key's time that one takes outside of the window; 0 where none is visited
-    norm: Norm  # how arithmetic and traffic overlap
-    memory: BytesPerSecond  # Bytes/s of queries, results, keys and values
     write: BytesPerSecond  # Bytes/s at which keys and values go to the cache, in a kernel before
-    token: Time  # seconds of each token there
-    sequence: Time  # seconds of each sequence: its table of pages
 
     @model_validator(mode="after")
     def _rows_fit(self) -> Self:
-        increasing(self.head)
         if not len(self.head) == len(self.value) == len(self.start):
             raise ValueError("head, value and start must be equally long")
-        check_usual(self)
         return self
 
     def seconds(self, prompts: Prompts, peak: npt.ArrayLike, itemsize: float, written: bool = True) -> Floats:
