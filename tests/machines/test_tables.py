@@ -194,6 +194,38 @@ def test_parquet_is_read_as_csv_is(tmp_path):
         read_measured([path])
 
 
+@pytest.mark.parametrize(
+    ("column", "odd"),
+    [("gemm_dtype", [1]), ("gemm_dtype", {"a": 1}), ("m", [1]), ("m", b"\xff"), ("latency", None)],
+)
+def test_parquet_whose_values_are_no_numbers_or_types_is_refused(tmp_path, column, odd):
+    """A list or a struct ended in a traceback."""
+    pyarrow, parquet = pytest.importorskip("pyarrow"), pytest.importorskip("pyarrow.parquet")
+    columns = {"gemm_dtype": ["fp8"], "m": [4096], "n": [4096], "k": [2048], "latency": [0.0731]}
+    path = tmp_path / "gemm.parquet"
+    parquet.write_table(pyarrow.table(columns | {column: [odd]}), path)
+    result = command("machine", "import", "--kernels", path, "--from", "h100-8", "-o", tmp_path / "m.toml")
+    assert result.exit_code == 2, result.exception
+    assert result.stderr.count("\n") == 1
+    assert not (tmp_path / "m.toml").exists()
+
+
+@pytest.mark.parametrize("at", [6, 30, 60, 90, 200, -30, -60])
+def test_a_damaged_parquet_file_is_named_and_refused(tmp_path, at):
+    """Pyarrow raises an OSError or a UnicodeDecodeError: exit code 1 without a name, or a traceback."""
+    pyarrow, parquet = pytest.importorskip("pyarrow"), pytest.importorskip("pyarrow.parquet")
+    columns = {"gemm_dtype": ["fp8"] * 9, "m": [*range(1, 10)], "n": [4096] * 9, "k": [2048] * 9}
+    path = tmp_path / "gemm.parquet"
+    parquet.write_table(pyarrow.table(columns | {"latency": [0.07] * 9}), path)
+    content = bytearray(path.read_bytes())
+    content[at : at + 8] = b"\xff" * 8
+    path.write_bytes(content)
+    result = command("machine", "import", "--kernels", path, "--from", "h100-8", "-o", tmp_path / "m.toml")
+    assert result.exit_code in (0, 2), result.exception
+    assert "gemm.parquet" in result.stderr or result.exit_code == 0
+    assert result.stderr.count("\n") == 1 or result.exit_code == 0
+
+
 def test_a_table_beside_a_file_without_kernels_of_its_types_is_refused(tmp_path):
     rows = table(tmp_path, "bfloat16,64,64,64,0.02")
     result = command("machine", "import", "--kernels", rows, "mine", "--from", "l20-8")

@@ -108,9 +108,12 @@ def _parquet(path: Path) -> Iterator[Mapping[str, Any]]:
             if file.metadata.num_rows > 10 * MOST_ROWS:
                 raise InputError(f"{visible(path.name)} has more than {10 * MOST_ROWS:,} rows")
             for batch in file.iter_batches():
-                yield from batch.to_pylist()
-    except ArrowException as error:
-        first = str(error).splitlines()[0]
+                for line in batch.to_pylist():  # a value may be a list, a struct or bytes
+                    yield {x: y if isinstance(y, str | int | float) else str(y) for x, y in line.items()}
+    except InputError:
+        raise
+    except (ArrowException, OSError, ValueError) as error:  # also of names and texts that are not UTF-8
+        first = next(iter(str(error).splitlines()), "it cannot be read")
         raise InputError(f"{visible(path.name)} is no Parquet file: {visible(first)}") from None
 
 
