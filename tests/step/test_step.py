@@ -449,6 +449,7 @@ def test_json_has_the_step_and_with_search_the_top():
     record = json.loads(result.stdout)
     assert record["command"] == "step"
     assert set(record["breakdown"]) == PARTS
+    assert all(x["breakdown"]["bubble"] >= 0.0 for x in record["top"])
     assert record["range_s"][0] <= record["step_s"] <= record["range_s"][1]
     assert sum(record["memory_parts"].values()) == pytest.approx(record["memory_bytes"], rel=1e-6)
     assert record["configuration"] == record["top"][0]["configuration"]

@@ -574,7 +574,7 @@ def _seconds(asked: Question) -> tuple[float, dict[str, float]]:
     waits = max(0.0, host - device) + stack.gap_s
     parts = {
         LAYERS: count * (stage.forward + stage.data + stage.weight) - loss,
-        BUBBLE: line.seconds - count * stage.seconds,
+        BUBBLE: max(0.0, line.seconds - count * stage.seconds) if p.pp > 1 else 0.0,
         COMMUNICATION: sent + behind + before,
         LOSS: loss,
         OPTIMIZER: update,
