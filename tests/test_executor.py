@@ -12,7 +12,7 @@ from command import umm as umm_command
 
 import umm
 from umm import checks as product
-from umm.cli.commands.doctor import executor_rows
+from umm.cli.answers.doctor import executor_rows
 from umm.errors import ExecutorUnavailableError, InfeasibleError, InputError
 from umm.executor import executor, executor_names, times_of
 from umm.traces.trace import Trace

@@ -15,10 +15,11 @@ import pytest
 
 ROOT = Path(__file__).parent.parent
 CLEAN = [
-    "umm_hw", "umm_sim", "umm/algorithms", "umm/checkpoints", "umm/cli/flags", "umm/cli/printed", "umm/emit",
-    "umm/explorer", "umm/figures", "umm/host", "umm/jax", "umm/layouts", "umm/machines", "umm/mcp",
-    "umm/muon", "umm/plans", "umm/policies", "umm/profiles", "umm/program", "umm/quoting", "umm/schedules",
-    "umm/serve", "umm/space", "umm/step", "umm/torch", "umm/traces", "umm/*.py",
+    "umm_hw", "umm_sim", "umm/algorithms", "umm/checkpoints", "umm/cli/answers", "umm/cli/flags",
+    "umm/cli/printed", "umm/emit", "umm/explorer", "umm/figures", "umm/host", "umm/jax", "umm/layouts",
+    "umm/machines", "umm/mcp", "umm/muon", "umm/plans", "umm/policies", "umm/profiles", "umm/program",
+    "umm/quoting", "umm/schedules", "umm/serve", "umm/space", "umm/step", "umm/torch", "umm/traces",
+    "umm/*.py",
 ]  # fmt: skip
 WORDS = {"found", "of", "said", "there", "held", "own", "whole", "once", "on"}
 """Names that say nothing of their value, where a noun of the field would: result, rows, owner, tiles."""

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from command import MLP1, SMALL, good, record, umm
 
-from umm.cli.commands import demo
+from umm.cli.answers import demo
 from umm.cli.main import COMMANDS
 
 PREDICTED = {

@@ -44,18 +44,19 @@ def test_help_all_shows_every_flag_of_a_command(name):
 
 
 class Greeting(Answering):
-    """Whom to greet, and how often."""
+    """Greet somebody."""
 
     name: str = argument()
     times: int = flag(type=click.IntRange(1), default=1, help="How often.")
     html: Path | None = flag(type=click.Path(path_type=Path), help="Write a page.")
 
 
-@command(Greeting)
 def greet(asked: Greeting) -> None:
-    """Greet somebody."""
     words = " ".join([f"Hello {asked.name}!"] * asked.times)
     asked.answer(lambda: {"words": words}, lambda console: console.print(words))
+
+
+GREET = command(greet)(Greeting).command
 
 
 @pytest.mark.parametrize(
@@ -66,17 +67,16 @@ def greet(asked: Greeting) -> None:
     ],
 )
 def test_a_command_is_a_class_of_flags_and_a_function(args, printed):
-    assert CliRunner().invoke(greet, args).stdout == printed
+    assert GREET.help == "Greet somebody."
+    assert CliRunner().invoke(GREET, args).stdout == printed
 
 
 def test_a_flag_is_also_a_variable_and_a_default_may_differ_by_command(monkeypatch):
     monkeypatch.setenv("UMM_TIMES", "2")
-    assert CliRunner().invoke(greet, ["you"]).stdout == "Hello you! Hello you!\n"
+    assert CliRunner().invoke(GREET, ["you"]).stdout == "Hello you! Hello you!\n"
     monkeypatch.delenv("UMM_TIMES")
-    assert (
-        CliRunner().invoke(command(Greeting, times=3)(lambda asked: print(asked.times)), ["you"]).stdout
-        == "3\n"
-    )
+    thrice = command(lambda asked: print(asked.times), times=3)(Greeting).command
+    assert CliRunner().invoke(thrice, ["you"]).stdout == "3\n"
 
 
 def test_of_two_classes_the_one_that_declares_a_flag_itself_decides():
@@ -91,5 +91,5 @@ def test_of_two_classes_the_one_that_declares_a_flag_itself_decides():
     class Both(Politer, Louder):
         """Both."""
 
-    shown = command(Both)(lambda asked: print(asked.times))
+    shown = command(lambda asked: print(asked.times))(Both).command
     assert CliRunner().invoke(shown, ["you"]).stdout == "9\n"

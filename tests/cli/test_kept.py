@@ -4,13 +4,12 @@ import os
 import shutil
 import subprocess
 import sys
-from importlib import import_module
 
 import click
 import pytest
 
 from umm import kept
-from umm.cli.main import COMMANDS
+from umm.cli.main import COMMANDS, main
 
 SIMULATE = "simulate --machine pvc-12 --ranks 4 -m 512 -n 1024 -k 512 --a 2d --b row --c 2d --json"
 CODE = """import atexit, sys; from umm.cli import start
@@ -93,7 +92,7 @@ def test_the_older_half_of_too_many_answers_or_bytes_is_deleted(tmp_path, monkey
 
 def test_the_folder_s_variable_sets_no_flag():
     """As ``UMM_CACHE`` sets ``--cache``, the type of a chain's cache."""
-    commands = [getattr(import_module(x.split(":")[0]), x.split(":")[1]) for x, _ in COMMANDS.values()]
+    commands = [main.get_command(click.Context(main), x) for x in COMMANDS]
     flags = [flag for command in commands for flag in command.params if isinstance(flag, click.Option)]
     assert len(flags) > 100
     assert kept.VARIABLE not in {flag.envvar for flag in flags}

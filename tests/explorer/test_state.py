@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import umm
-from umm.cli.commands.search import search
+from umm.cli.commands.search import Search
 from umm.cli.main import main
 from umm.executor import executor
 from umm.explorer.copies import as_command, as_python, as_search, as_toml
@@ -157,7 +157,7 @@ def test_every_chain_that_the_page_offers_has_an_answer_as_it_is_chosen(name, mo
     point = point_of(case_of(replace(state, layouts=next(iter(case.bare.layouts)))))
     assert point.trace.makespan_s > 0
     command = shlex.split(as_search(state))
-    flags = {x.name for x in search.params}
+    flags = {x.name for x in Search.command.params}
     assert {x.strip("-").replace("-", "_") for x in command if x.startswith("--")} <= flags
 
 

@@ -37,7 +37,7 @@ def times_only():
 
     The range of a time, and advice, take dozens of schedules more.
     """
-    simulate = "umm.cli.commands.simulate"
+    simulate = "umm.cli.answers.simulate"
     with (
         patch(f"{simulate}.sure_of", lambda trace, request: Beside()),
         patch(f"{simulate}.better_than", lambda trace, request, beside, progress: beside),

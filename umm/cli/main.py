@@ -1,6 +1,5 @@
 """The command ``umm``: its subcommands, imported when called, and every failure as one line."""
 
-import gc
 import importlib
 import os
 import signal
@@ -48,10 +47,8 @@ class LazyGroup(click.Group):
         if cmd_name not in self.lazy:
             return None
         module, name = self.lazy[cmd_name][0].split(":")
-        command: click.Command = getattr(importlib.import_module(module), name)
-        if not gc.isenabled():  # umm.cli.start has begun it
-            gc.freeze()
-            gc.enable()
+        made = getattr(importlib.import_module(module), name)
+        command: click.Command = made.command if hasattr(made, "heading") else made
         return command
 
     def resolve_command(
@@ -195,27 +192,27 @@ def _fail(message: str, code: int) -> int:
 
 
 COMMANDS = {
-    "simulate": ("umm.cli.commands.simulate:simulate", "Predict one multiply on one machine."),
-    "search": ("umm.cli.commands.search:search", "Find the best layouts for a problem and a machine."),
-    "step": ("umm.cli.commands.step:step", "Predict a training step, or find the fastest way to spread it."),
-    "serve": ("umm.cli.commands.serve:serve", "Predict a deployment: first token, further tokens, memory."),
-    "muon": ("umm.cli.commands.muon:muon", "Plan where Muon orthogonalises each weight."),
-    "sweep": ("umm.cli.commands.sweep:sweep", "Run every point of a space and store the results."),
-    "peers": ("umm.cli.commands.peers:peers", "Compare with other algorithms and training systems."),
-    "fuse": ("umm.cli.commands.collective:fuse", "Decide whether to fuse a multiply with its collective."),
-    "run": ("umm.cli.commands.run:run", "Execute a schedule for real and check the product."),
-    "compare": ("umm.cli.commands.compare:compare", "Compare a predicted trace with a measured one."),
-    "collective": ("umm.cli.commands.collective:collective", "Time a collective over sizes."),
-    "what-if": ("umm.cli.commands.what_if:what_if", "Show what would change the answer of a search."),
-    "explore": ("umm.cli.commands.explore:explore", "Explore layouts and replication factors on a page."),
-    "plan": ("umm.cli.commands.plan:plan", "Show who computes what, and what moves from whom to whom."),
-    "tiles": ("umm.cli.commands.tiles:tiles", "Show who owns which tile of A, B and C."),
+    "simulate": ("umm.cli.commands.simulate:Simulate", "Predict one multiply on one machine."),
+    "search": ("umm.cli.commands.search:Search", "Find the best layouts for a problem and a machine."),
+    "step": ("umm.cli.commands.step:Step", "Predict a training step, or find the fastest way to spread it."),
+    "serve": ("umm.cli.commands.serve:Serve", "Predict a deployment: first token, further tokens, memory."),
+    "muon": ("umm.cli.commands.muon:Muon", "Plan where Muon orthogonalises each weight."),
+    "sweep": ("umm.cli.commands.sweep:Sweep", "Run every point of a space and store the results."),
+    "peers": ("umm.cli.commands.peers:Peer", "Compare with other algorithms and training systems."),
+    "fuse": ("umm.cli.commands.collective:Fuse", "Decide whether to fuse a multiply with its collective."),
+    "run": ("umm.cli.commands.run:Run", "Execute a schedule for real and check the product."),
+    "compare": ("umm.cli.commands.compare:Compare", "Compare a predicted trace with a measured one."),
+    "collective": ("umm.cli.commands.collective:Sized", "Time a collective over sizes."),
+    "what-if": ("umm.cli.commands.what_if:WhatIf", "Show what would change the answer of a search."),
+    "explore": ("umm.cli.commands.explore:Explore", "Explore layouts and replication factors on a page."),
+    "plan": ("umm.cli.commands.plan:Plan", "Show who computes what, and what moves from whom to whom."),
+    "tiles": ("umm.cli.commands.tiles:Tiles", "Show who owns which tile of A, B and C."),
     "machine": ("umm.cli.commands.machine:machine", "List, show, check and calibrate machines."),
-    "model": ("umm.cli.commands.model:model", "Show a model's layers and parameters."),
-    "models": ("umm.cli.commands.model:models", "List the models that are known by name."),
-    "mcp": ("umm.mcp.command:mcp", "Serve commands as tools for agents."),
-    "demo": ("umm.cli.commands.demo:demo", "Search, multiply real matrices and write a page."),
-    "doctor": ("umm.cli.commands.doctor:doctor", "Show what is installed and what can run here."),
+    "model": ("umm.cli.commands.model:OfModel", "Show a model's layers and parameters."),
+    "models": ("umm.cli.commands.model:Models", "List the models that are known by name."),
+    "mcp": ("umm.mcp.command:Mcp", "Serve commands as tools for agents."),
+    "demo": ("umm.cli.commands.demo:Demo", "Search, multiply real matrices and write a page."),
+    "doctor": ("umm.cli.commands.doctor:Doctor", "Show what is installed and what can run here."),
 }
 EPILOG = """\b
 Start with:

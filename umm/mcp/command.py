@@ -6,12 +6,8 @@ from umm.errors import InputError
 INSTALL = "pip install 'umm-sim[mcp]'"
 
 
+@command("umm.mcp.command:mcp")
 class Mcp(Asked):
-    """Nothing: a client speaks over stdin and stdout."""
-
-
-@command(Mcp)
-def mcp(asked: Mcp) -> None:
     """Serve commands as tools for agents, over stdin and stdout.
 
     Tools of the Model Context Protocol: simulate, search, step, serve, muon, peers, fuse, collective,
@@ -25,6 +21,10 @@ def mcp(asked: Mcp) -> None:
 
     {"mcpServers": {"umm": {"command": "umm", "args": ["mcp"]}}}
     """
+
+
+def mcp(asked: Mcp) -> None:
+    """Answer ``umm mcp``."""
     try:
         import anyio
 

@@ -195,24 +195,17 @@ def _collective(
         had = {rank: _own(build, "X", rank) for rank in range(x.ranks)}
         has = had if in_place else {rank: _own(build, "Y", rank) for rank in range(x.ranks)}
 
-        def part(rank: int, owner: int, had: dict[int, Slice] = had, has: dict[int, Slice] = has) -> Slice:
-            return had[rank].cut(has[owner].rows, has[owner].cols)
-
-        def into(rank: int, origin: int, had: dict[int, Slice] = had, has: dict[int, Slice] = has) -> Slice:
-            return has[rank].cut(had[origin].rows, had[origin].cols)
-
+        sends: Any = had.__getitem__ if what in ("all-reduce", "all-gather") else _cut(had, has)
+        keeps: Any = has.__getitem__ if what in ("all-reduce", "reduce-scatter") else _cut(has, had)
         for group in groups:
-            match what:
-                case "all-reduce":
-                    way.writers[what](Exchange(build, group, had.__getitem__, has.__getitem__))
-                case "reduce-scatter":
-                    way.writers[what](Exchange(build, group, part, has.__getitem__))
-                case "all-gather":
-                    way.writers[what](Exchange(build, group, had.__getitem__, into))
-                case _:
-                    way.writers[what](Exchange(build, group, part, into))
+            way.writers[what](Exchange(build, group, sends, keeps))
         made[name] = build.schedule()
     return next(iter(fastest_of(made).seconds.values()))
+
+
+def _cut(mine: dict[int, Slice], others: dict[int, Slice]) -> Callable[[int, int], Slice]:
+    """Return a function of two ranks to the part of the first's tile that the second's covers."""
+    return lambda rank, other: mine[rank].cut(others[other].rows, others[other].cols)
 
 
 def _own(build: Builder, name: str, rank: int) -> Slice:

@@ -1,25 +1,27 @@
 """``umm explore``: the page on which partitions and replication factors are explored."""
 
-from collections.abc import Iterable
-from dataclasses import replace
 from pathlib import Path
 
 import click
-from click.core import ParameterSource
 
 from umm.cli.flags.asked import ToSchedule
-from umm.cli.flags.chain import BEST, SIZES, ChainSearched, is_file
+from umm.cli.flags.chain import ChainSearched
 from umm.cli.flags.declared import argument, command, flag
 from umm.cli.flags.options import READ
-from umm.cli.flags.values import PRESETS
-from umm.errors import InputError
-from umm.plans.multiply.options import known
 
 LOOPBACK = "127.0.0.1"
 
 
+@command("umm.cli.answers.explore:explore", machine="h100-8")
 class Explore(ToSchedule, ChainSearched):
-    """The point the page begins with, and its address."""
+    """Explore partitions and replication factors on a page in the browser.
+
+    FILE is a trace of 'umm run --save-trace' or a store of 'umm sweep -o', to compare predictions with.
+
+    With --chain, a preset or a file, the page searches for the best layouts of all its tensors.
+
+    Only this host can reach the page unless --host allows others, and it makes no external requests.
+    """
 
     file: Path | None = argument(required=False, type=READ)
     memory: str = flag(default="", usual=True, help="Budget per rank: 16GiB, or 2x the unreplicated share.")
@@ -33,86 +35,3 @@ class Explore(ToSchedule, ChainSearched):
     )  # fmt: skip
     opens: bool = flag("--open/--no-open", default=True, usual=True, help="Open the page in the browser.")
     quiet: bool = flag(is_flag=True, help="Print only the address.")
-
-
-@command(Explore, machine="h100-8")
-def explore(asked: Explore) -> None:
-    """Explore partitions and replication factors on a page in the browser.
-
-    FILE is a trace of 'umm run --save-trace' or a store of 'umm sweep -o', to compare predictions with.
-
-    With --chain, a preset or a file, the page searches for the best layouts of all its tensors.
-
-    Only this host can reach the page unless --host allows others, and it makes no external requests.
-    """
-    asked = asked.with_model()
-    import webbrowser
-
-    from umm.explorer.background import get_ready
-
-    get_ready()  # while this process imports too
-    from umm.explorer.app import is_loopback, serving
-    from umm.explorer.point import MOST_CHAIN, chain_from
-    from umm.files import read_text
-
-    host, texts = asked.host, dict[str, str]()
-    if asked.chain is not None and is_file(asked.chain):
-        name = Path(asked.chain).name
-        texts[name] = read_text(asked.chain, MOST_CHAIN)
-        chain_from(texts[name], name)
-    query = _query(asked)
-    server = serving(host, asked.port, asked.file, PRESETS, texts, query)
-    address = f"http://{host if ':' not in host else f'[{host}]'}:{server.server_port}/{query}"
-    click.echo(address)
-    if not asked.quiet:
-        who = "this host alone" if is_loopback(host) else f"everyone who reaches {host}"
-        click.echo(f"The page is open to {who}; Ctrl-C stops it.", err=True)
-    if asked.opens:
-        webbrowser.open(address)
-    try:
-        server.serve_forever()
-    finally:
-        server.server_close()
-
-
-def _query(asked: Explore) -> str:
-    """Return the query of the page's address for the flags."""
-    from umm.explorer.point import machine_of
-    from umm.explorer.state import OPERANDS, State, as_text, changed, usual_values
-
-    values = asked.ctx.params
-    state, every = State(), {*usual_values(), "preset", "model"}
-    if asked.file is None:  # what is measured names its own machine
-        state = changed(state, "machine", asked.machine)
-    if asked.chain is None:
-        asked.outline()  # refuses what is of a chain
-        others = ("backward", "dropout", "decode", "layouts", "choices", "optimizer", "layers")
-        of_chain = {*SIZES, "chain", *others}
-        stated = _stated(asked, every - of_chain, "umm simulate takes it")
-    else:
-        state = changed(state, "chain", Path(asked.chain).name)
-        of_multiply = {*"mnk", *OPERANDS, "preset", "algorithm", *(x.name for x in known())}
-        stated = _stated(asked, every - of_multiply, "it does not apply to chains")
-    for name in sorted(stated, key=lambda x: x != "model"):  # other sizes stand before those of a model
-        if name not in ("preset", "chain") and (name, values[name]) != ("layouts", BEST):
-            state = changed(state, name, as_text(values[name]))  # a preset has set m, n and k
-    machine_of(state.machine, {})  # refuses one that the page would not find
-    if state.chain:
-        usual = {name: size for name, size in state.sizes.items() if values[name] is None}
-        # Refuses what other commands refuse.
-        outline = replace(asked, sizes={**asked.sizes, **usual}).outline()
-        assert outline
-        outline.layouts_of(state.layouts or None, state.ranks or asked.hardware.default_ranks)
-    return (state if asked.file is None else changed(state, "tab", "measured")).query
-
-
-def _stated(asked: Explore, parts: Iterable[str], why: str) -> list[str]:
-    """Return those parts of an address that are stated: typed, by a variable, in a file or by a preset."""
-    ctx, known = asked.ctx, {*parts}
-    page = {"file", "host", "port", "opens", "quiet", "config"}
-    others = asked.typed([x for x in ctx.params if x not in known | page])
-    if others:
-        raise InputError(f"{', '.join(others)} is not for this page; {why}")
-    return [
-        x for x in ctx.params if x in known and ctx.get_parameter_source(x) is not ParameterSource.DEFAULT
-    ]

@@ -1,8 +1,6 @@
 """``umm step``: the time and memory of a training step, spread as asked or as is fastest."""
 
-from functools import partial
 from math import inf
-from typing import Any
 
 import click
 
@@ -14,10 +12,6 @@ from umm.numbers import real_in
 from umm.step.parallel import OPTIMIZERS, PRECISIONS
 from umm.step.pipeline import SCHEDULES
 from umm.units import parse_bytes
-
-SIZES = ("micro_batch", "tp", "pp", "vp", "cp", "ep", "fsdp", "zero", "schedule", "recompute")
-"""Flags that a search chooses where they are not given."""
-STATED = ("offload", "keep_bf16")  # flags that it does not choose
 
 
 @parsed_by
@@ -38,8 +32,14 @@ def _limit(text: str) -> float:
     return limit
 
 
+@command("umm.cli.answers.step:step", machine="h100-8")
 class Step(OnRanks, Configured, FromModel, Paged, Answering):
-    """A model, its batch, and how its training is spread."""
+    """Predict a training step: layers, pipeline, loss, gradients, optimizer.
+
+    Layers are priced kernel by kernel for one micro-batch at a rank; the passes of all micro-batches then
+    run through the stages of the pipeline in the order of the schedule. --stack names what the answer
+    assumes of clocks under load and of the software; the range includes it.
+    """
 
     batch: int = flag(
         callback=dimension, metavar="SEQUENCES", required=True, usual=True,
@@ -122,79 +122,3 @@ class Step(OnRanks, Configured, FromModel, Paged, Answering):
         help="Print the configuration as the flags of Megatron-LM or as torchtitan's TOML, alone.",
     )  # fmt: skip
     top: int = flag(type=click.IntRange(1, 100), default=5, show_default=True, help="Rows of a search.")
-
-
-@command(Step, machine="h100-8")
-def step(asked: Step) -> None:
-    """Predict a training step: layers, pipeline, loss, gradients, optimizer.
-
-    Layers are priced kernel by kernel for one micro-batch at a rank; the passes of all micro-batches then
-    run through the stages of the pipeline in the order of the schedule. --stack names what the answer
-    assumes of clocks under load and of the software; the range includes it.
-    """
-    from umm.cli.printed.step_page import (
-        peers_record,
-        print_peers,
-        print_search,
-        print_step,
-        search_record,
-        step_record,
-    )
-    from umm.machines.settings import split_settings
-    from umm.program.models.config import APART
-    from umm.step.flags import emitted
-    from umm.step.parallel import Parallel
-    from umm.step.peers import step_peers
-    from umm.step.search import search, usable_memory
-    from umm.step.step import predict, question, rates_of, with_prediction
-
-    machine, memory, power = asked.hardware, asked.memory, asked.power or 0.0
-    named = [asked.machine, *(f"{x}={y}" for x, y in split_settings(machine.name)[1].items())]
-    again = {"asked": {"model": asked.model, "machine": " ".join(named), "power_w": power}}
-    if asked.ignore:
-        again["asked"]["ignore"] = list(asked.ignore)
-    rates = rates_of(machine, asked.precision, asked.stack, power)
-    given: dict[str, Any] = {
-        x: getattr(asked, x) for x in (*SIZES, "batch", "length", "precision", "optimizer", *STATED)
-    }
-    given = {name: value for name, value in given.items() if value is not None}
-    given["ranks"] = asked.ranks or machine.device_count
-    model = asked.read_model(priced=APART)
-    if asked.mtp is not None:
-        model = with_prediction(model, asked.mtp)
-    limit = usable_memory(machine) if memory is None else memory
-    if asked.emit and (asked.html or asked.output.as_json):
-        raise InputError("--emit prints a configuration alone; leave out --html and --json, or --emit")
-    if not asked.searches:
-        asked.refuse(("top",), "{} is of a search; add --search, or leave it out")
-    if asked.peers:
-        if asked.searches or asked.emit or asked.html:
-            raise InputError("--peers searches by itself; leave out --search, --emit and --html")
-        rows = step_peers(model, rates, given, limit)
-        asked.answer(
-            lambda: peers_record(rows, model, rates),
-            lambda console: print_peers(console, rows, model, rates),
-        )
-        return
-    if asked.searches:
-        result = search(model, rates, given, limit, asked.top)
-        best = result.top[0]
-        record, shown = partial(search_record, result), partial(print_search, result=result)
-    else:
-        if memory is not None:
-            raise InputError("--memory limits a search; add --search or --peers, or leave it out")
-        if given.get("vp", 1) > 1:
-            given.setdefault("schedule", "interleaved")
-        if asked.schedule not in (None, "1f1b") and given.get("pp", 1) == 1:
-            raise InputError(f"--schedule {asked.schedule} orders pipeline stages; give --pp of at least 2")
-        best = predict(question(model, Parallel(**given), rates))
-        record, shown = partial(step_record, best), partial(print_step, step=best)
-    if asked.emit:
-        click.echo(emitted(asked.emit, best.parallel, best.seconds, best.tokens_per_second), nl=False)
-        return
-
-    asked.answer(
-        lambda: record(model=model, rates=rates) | again,
-        lambda console: shown(console, model=model, rates=rates),
-        [best, model.name, rates],
-    )

@@ -1,8 +1,10 @@
-"""A command is declared once: a class of its request, whose fields are the flags, and a function of it."""
+"""A command is declared once: a class of its request, whose fields are flags and whose text is the help."""
 
+import gc
 import re
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import MISSING, FrozenInstanceError, dataclass, field, fields
+from importlib import import_module
 from inspect import get_annotations
 from typing import TYPE_CHECKING, Any, ClassVar, TypeVar, cast, dataclass_transform
 
@@ -114,6 +116,7 @@ class Declared:
 class Asked(Declared):
     """A command's request: the fields of its subclasses are flags."""
 
+    command: ClassVar["Command"]
     ctx: click.Context = field(repr=False)  # the command as Click runs it
     output: Output  # where answers and notes go
 
@@ -231,35 +234,37 @@ def _help_all(ctx: click.Context, param: click.Parameter, value: bool) -> None:
 
 
 def command(
-    asked: type[A], name: str | None = None, **defaults: Any
-) -> Callable[[Callable[[A], None]], Command]:
-    """Return a decorator that makes a command of a function of its request.
+    answer: str | Callable[[Any], None], name: str = "", **defaults: Any
+) -> Callable[[type[A]], type[A]]:
+    """Return a decorator that gives a class of requests its command, whose help is the class's docstring.
 
     Args:
-        asked: Its flags are the fields.
+        answer: The function that answers a request, or ``module:function``, which is imported when called.
         name: Of the command; by default that of the function.
         defaults: Of flags, where they differ from those of the class.
     """
-    declared = fields(asked)
-    unknown = [x for x in defaults if x not in names_of(asked)]
-    assert not unknown, did_you_mean(unknown[0], names_of(asked))
-    params: list[click.Parameter] = []
-    groups: dict[str, tuple[str, bool]] = {}
-    for x in declared:
-        if "argument" in x.metadata:
-            params.append(click.Argument([x.name], **x.metadata["argument"]))
-        first = next(y for y in reversed(asked.__mro__) if x.name in vars(y).get("names", ()))
-        for key, each in x.metadata.get("flags", {}).items():
-            key = key or x.name
-            params.append(each.option(key, defaults.get(key)))
-            groups[key] = (cast(type[Asked], first).heading, each.usual)
-    if len(params) > MAX_UNGROUPED_FLAGS:
-        text = "Show all flags and exit."
-        params.append(click.Option(
-            ["--help-all"], is_flag=True, is_eager=True, expose_value=False, callback=_help_all, help=text,
-        ))  # fmt: skip
+    module, _, function = answer.partition(":") if isinstance(answer, str) else ("", "", answer.__name__)
 
-    def decorate(function: Callable[[A], None]) -> Command:
+    def decorate(asked: type[A]) -> type[A]:
+        declared = fields(asked)
+        unknown = [x for x in defaults if x not in names_of(asked)]
+        assert not unknown, did_you_mean(unknown[0], names_of(asked))
+        params: list[click.Parameter] = []
+        groups: dict[str, tuple[str, bool]] = {}
+        for x in declared:
+            if "argument" in x.metadata:
+                params.append(click.Argument([x.name], **x.metadata["argument"]))
+            first = next(y for y in reversed(asked.__mro__) if x.name in vars(y).get("names", ()))
+            for key, each in x.metadata.get("flags", {}).items():
+                key = key or x.name
+                params.append(each.option(key, defaults.get(key)))
+                groups[key] = (cast(type[Asked], first).heading, each.usual)
+        if len(params) > MAX_UNGROUPED_FLAGS:
+            params.append(click.Option(
+                ["--help-all"], is_flag=True, is_eager=True, expose_value=False, callback=_help_all,
+                help="Show all flags and exit.",
+            ))  # fmt: skip
+
         def callback(**values: Any) -> None:
             as_json, quiet, no_color = (bool(values.get(x)) for x in ("as_json", "quiet", "no_color"))
             output = Output(as_json, quiet, no_color)
@@ -273,12 +278,15 @@ def command(
                 from umm.cli.printed.save import check_targets
 
                 check_targets(targets)
-            function(asked(ctx=click.get_current_context(), output=output, **arguments))
+            answering = getattr(import_module(module), function) if isinstance(answer, str) else answer
+            if not gc.isenabled():  # umm.cli.start has begun it
+                gc.freeze()
+                gc.enable()
+            answering(asked(ctx=click.get_current_context(), output=output, **arguments))
 
-        made = Command(
-            name or function.__name__, params=params, callback=callback, help=function.__doc__,
-        )  # fmt: skip
+        made = Command(name or function, params=params, callback=callback, help=asked.__doc__)
         made.groups = groups
-        return made
+        asked.command = made
+        return asked
 
     return decorate

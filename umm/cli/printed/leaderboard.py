@@ -21,8 +21,22 @@ NUMBERS = ("#", "memory", "makespan", "range", "move", "peak", "gap")
 """Headings of columns that are aligned on the right."""
 
 
-def found_record(result: Found) -> dict[str, Any]:
-    """Return the best points with their proof as plain values; ended early, without ranges and front."""
+def found_record(result: Found, robust: Robust | None = None) -> dict[str, Any]:
+    """Return the best points with their proof as plain values; ended early, without ranges and front.
+
+    Args:
+        robust: Adds the median and p95 of each point, and the robust choice.
+    """
+    record = _found_record(result)
+    if robust is None:
+        return record
+    for key in record.keys() & {"top", "frontier"}:
+        points = zip(record[key], getattr(result, key), strict=True)
+        record[key] = [row | robust.record(x) for row, x in points]
+    return record | {"robust": robust.to_dict()}
+
+
+def _found_record(result: Found) -> dict[str, Any]:
     if not result.space.is_multiply:
         return assignments.assignments_record(result)
     counts = {name: getattr(result, name) for name in ("priced", "distinct", "pruned", "simulated", "proven")}
@@ -45,39 +59,19 @@ def found_record(result: Found) -> dict[str, Any]:
     }
 
 
-def robust_record(record: dict[str, Any], result: Found, robust: Robust) -> dict[str, Any]:
-    """Return a record with the median and p95 of its points, and the robust choice under ``robust``."""
-    ranked = {"top": result.top, **({"frontier": result.frontier} if "frontier" in record else {})}
-    spreads = {
-        key: [row | robust.record(x) for row, x in zip(record[key], points, strict=True)]
-        for key, points in ranked.items()
-    }
-    return record | spreads | {"robust": robust.to_dict()}
-
-
-def print_front(console: Console, result: Found) -> None:
-    """Print the front of time against memory with its knee, ties, and the numbers of points."""
+def print_found(console: Console, result: Found, ranked: bool = False) -> None:
+    """Print the front of time against memory with its knee, or the best points, fastest first; the proof."""
     # Of several statements the best assignments of layouts are printed, fastest first.
     if not result.space.is_multiply:
         assignments.print_assignments(console, result)
         return
     console.print(f"{result.points.words} on {result.machine}\n{budget(result)}")
-    places = {x: ("*" if x == result.knee else "") + str(n) for n, x in enumerate(result.frontier, 1)}
-    _print_table(console, result, list(places.values()), result.frontier, result.knee or result.frontier[-1])
-    if result.knee:
+    rows, knee = (result.top, None) if ranked else (result.frontier, result.knee)
+    places = ["*" * (x == knee) + str(n) for n, x in enumerate(rows, 1)]
+    _print_table(console, result, places, rows, rows[0] if ranked else knee or rows[-1])
+    if knee:
         console.print("* the best trade-off of time and memory.")
-    _print_sure(console, result, result.frontier)
-
-
-def print_ranking(console: Console, result: Found) -> None:
-    """Print the best points, fastest first, ties, and the numbers of points."""
-    if not result.space.is_multiply:
-        assignments.print_assignments(console, result)
-        return
-    console.print(f"{result.points.words} on {result.machine}\n{budget(result)}")
-    places = [str(n) for n in range(1, len(result.top) + 1)]
-    _print_table(console, result, places, result.top, result.top[0])
-    _print_sure(console, result, result.top)
+    _print_sure(console, result, rows)
 
 
 def _print_sure(console: Console, result: Found, rows: Sequence[Choice]) -> None:

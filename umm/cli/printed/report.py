@@ -10,7 +10,7 @@ from rich.console import Console
 from rich.text import Text
 
 from umm.algorithms.scheduling import choices_in_words
-from umm.cli.printed.output import Output, facts, grid
+from umm.cli.printed.output import Output, facts
 from umm.errors import InfeasibleError, MachineError
 from umm.machines import Machine
 from umm.machines.files import last_named
@@ -23,13 +23,10 @@ from umm.space.budget import device_share, over_limit
 from umm.traces.bottleneck import lost_in_words, percent
 from umm.traces.trace import Trace
 from umm.traces.traffic import bytes_by_kind
-from umm.units import counted, duration, format_bytes, format_rate, format_seconds, time_unit
+from umm.units import counted, duration, format_bytes, format_rate, format_seconds
 
 if TYPE_CHECKING:
-    from umm.comparison import Comparison
-    from umm.measure import Measured, Needs
-    from umm.space.search.robustness import Delays
-    from umm.space.search.uncertainty import Widest
+    from umm.measure import Needs
     from umm.space.what_if.beside import Beside
 
 BAR = 36  # columns of the bar that stands for the whole makespan
@@ -283,85 +280,3 @@ def say_needs(needs: "Needs | None", output: Output, offers: bool) -> None:
     if offers and by > 1:
         words += f"; --scale 1/{by} takes about {duration(needs.seconds / by**3)}"
     output.note(words)
-
-
-def print_run(console: Console, executor: str, measured: "Measured", delays: "Delays | None") -> None:
-    """Print the schedule, the measurements, and the effect of delays."""
-    print_schedule(console, measured.best.schedule)
-    print_measured(console, executor, measured)
-    if delays is not None:
-        console.print(str(delays), highlight=False)
-
-
-def print_measured(console: Console, executor: str, measured: "Measured") -> None:
-    """Print the best, the mean and the spread of the runs, the traffic, and whether C is right."""
-    record, trace = measured.record(), measured.best
-    table = facts()
-    table.add_row("executor", executor)
-    runs = "1 run" if record["iters"] == 1 else f"{record['iters']} runs"
-    table.add_row(
-        "measured",
-        f"best {format_seconds(record['best_s'])}, mean {format_seconds(record['mean_s'])} "
-        f"± {format_seconds(record['std_s'])} over {runs}",
-    )
-    table.add_row("moved", moved(trace))
-    table.add_row("memory", f"{format_bytes(trace.memory_bytes)} on the fullest rank")
-    table.add_row("verdict", trace.verdict)
-    if measured.check is not None:
-        table.add_row("check", Text(str(measured.check), style="bold"))
-    console.print(table)
-
-
-def print_comparison(console: Console, comparison: "Comparison", widest: "Widest | None") -> None:
-    """Print the makespans and their error, then each kind of action: how many, bytes, seconds, ratio."""
-    predicted, measured = comparison.predicted, comparison.measured
-    console.print(Text(str(comparison), style="bold"))
-    phases = comparison.phases()
-    unit, per_second = time_unit(max(phases.predicted_s.max(), phases.measured_s.max(), 0.0))
-    times = f"{predicted.source} ({unit})", f"{measured.source} ({unit})"
-    numbers = ("actions", "bytes", *times, f"{predicted.source} / {measured.source}")
-    table = grid(("kind", *numbers), numbers)
-    for kind, row in phases.iterrows():
-        ratio = row["median_ratio"]
-        table.add_row(
-            str(kind),
-            str(int(row["actions"])),
-            format_bytes(row["nbytes"]),
-            f"{row['predicted_s'] * per_second:.4g}",
-            f"{row['measured_s'] * per_second:.4g}",
-            "–" if math.isnan(ratio) else f"{ratio:.2f}",
-        )
-    console.print(table)
-    console.print(
-        "Times and bytes are sums over all actions of a kind, local ones too; the ratio is the median."
-    )
-    off = [
-        f"{kind} {max(x, 1 / x):.1f}x too {'long' if x > 1 else 'short'}"
-        for kind, x in comparison.cancelling.items()
-    ]
-    if off:
-        console.print(f"The makespan fits, but errors of its parts cancel: {', '.join(off)}.")
-    if widest is not None:
-        console.print(widest.in_words(predicted.makespan_s))
-
-
-def comparison_of(
-    comparison: "Comparison", runs: dict[str, Any] | None, widest: "Widest | None"
-) -> dict[str, Any]:
-    """Return prediction, measurement and their comparison as plain values; None where nothing compares."""
-    phases, comparable = comparison.phases().reset_index(), comparison.times_comparable
-    return problem_record(comparison.predicted.schedule) | {
-        "predicted": predicted_record(comparison.predicted),
-        "measured": measured_record(comparison.measured, runs),
-        "comparison": {
-            "times_comparable": comparable,
-            "makespan_error": comparison.makespan_error if comparable else None,
-            "predicted_range_s": None if comparison.ends is None else list(comparison.ends),
-            "inside_range": comparison.inside,
-            "order_kept": comparison.order_kept,
-            "order_tau": comparison.order_tau,
-            "cancelling": comparison.cancelling,
-            "phases": phases.astype(object).where(phases.notna(), None).to_dict("records"),
-            "measure_next": None if widest is None else widest._asdict(),
-        },
-    }

@@ -1,21 +1,88 @@
-"""A predicted training step on 80 columns, and as JSON."""
+"""Answers of the commands in :mod:`umm.cli.commands.step`."""
 
 from collections.abc import Sequence
 from dataclasses import asdict
+from functools import partial
 from typing import Any
 
+import click
 from rich.console import Console
 
+from umm.cli.commands import step as flags
+from umm.errors import InputError
+from umm.machines.settings import split_settings
+from umm.program.models.config import APART
 from umm.program.models.layers import Model
+from umm.step.flags import emitted
 from umm.step.parallel import Parallel
-from umm.step.peers import PeerRow
+from umm.step.peers import PeerRow, step_peers
 from umm.step.rates import Rates
-from umm.step.search import SearchResult
-from umm.step.step import Step
+from umm.step.search import SearchResult, search, usable_memory
+from umm.step.step import Step, predict, question, rates_of, with_prediction
 from umm.units import counted, format_bytes, format_seconds
 
-SIZES = ("tp", "pp", "vp", "cp", "ep", "fsdp")
+SIZES = ("micro_batch", "tp", "pp", "vp", "cp", "ep", "fsdp", "zero", "schedule", "recompute")
+"""Flags that a search chooses where they are not given."""
+
+STATED = ("offload", "keep_bf16")  # flags that it does not choose
+SPLITS = ("tp", "pp", "vp", "cp", "ep", "fsdp")
 HEADINGS = ("sizes", "micro", "again", "step", "tok/s", "memory")
+
+
+def step(asked: flags.Step) -> None:
+    """Answer ``umm step``."""
+    machine, memory, power = asked.hardware, asked.memory, asked.power or 0.0
+    named = [asked.machine, *(f"{x}={y}" for x, y in split_settings(machine.name)[1].items())]
+    again = {"asked": {"model": asked.model, "machine": " ".join(named), "power_w": power}}
+    if asked.ignore:
+        again["asked"]["ignore"] = list(asked.ignore)
+    rates = rates_of(machine, asked.precision, asked.stack, power)
+    given: dict[str, Any] = {
+        x: getattr(asked, x) for x in (*SIZES, "batch", "length", "precision", "optimizer", *STATED)
+    }
+    given = {name: value for name, value in given.items() if value is not None}
+    given["ranks"] = asked.ranks or machine.device_count
+    model = asked.read_model(priced=APART)
+    if asked.mtp is not None:
+        model = with_prediction(model, asked.mtp)
+    limit = usable_memory(machine) if memory is None else memory
+    if asked.emit and (asked.html or asked.output.as_json):
+        raise InputError("--emit prints a configuration alone; leave out --html and --json, or --emit")
+    if not asked.searches:
+        asked.refuse(("top",), "{} is of a search; add --search, or leave it out")
+    if asked.peers:
+        if asked.searches or asked.emit or asked.html:
+            raise InputError("--peers searches by itself; leave out --search, --emit and --html")
+        rows = step_peers(model, rates, given, limit)
+        records = [
+            {"name": row.name, "why": row.why}  # why it has no step
+            | ({} if row.step is None else step_record(row.step, model, rates))
+            for row in rows
+        ]
+        asked.answer(lambda: {"rows": records}, lambda console: print_peers(console, rows, model, rates))
+        return
+    if asked.searches:
+        result = search(model, rates, given, limit, asked.top)
+        best = result.top[0]
+        record, shown = partial(search_record, result), partial(print_search, result=result)
+    else:
+        if memory is not None:
+            raise InputError("--memory limits a search; add --search or --peers, or leave it out")
+        if given.get("vp", 1) > 1:
+            given.setdefault("schedule", "interleaved")
+        if asked.schedule not in (None, "1f1b") and given.get("pp", 1) == 1:
+            raise InputError(f"--schedule {asked.schedule} orders pipeline stages; give --pp of at least 2")
+        best = predict(question(model, Parallel(**given), rates))
+        record, shown = partial(step_record, best), partial(print_step, step=best)
+    if asked.emit:
+        click.echo(emitted(asked.emit, best.parallel, best.seconds, best.tokens_per_second), nl=False)
+        return
+
+    asked.answer(
+        lambda: record(model=model, rates=rates) | again,
+        lambda console: shown(console, model=model, rates=rates),
+        [best, model.name, rates],
+    )
 
 
 def print_step(console: Console, step: Step, model: Model, rates: Rates) -> None:
@@ -89,17 +156,6 @@ def print_peers(console: Console, rows: Sequence[PeerRow], model: Model, rates: 
     console.print(f"assumes   {_assumed(rates)}")
 
 
-def peers_record(rows: Sequence[PeerRow], model: Model, rates: Rates) -> dict[str, Any]:
-    """Return recipes of a step as ``--json`` has them; ``why`` is why one has no step."""
-    return {
-        "rows": [
-            {"name": row.name, "why": row.why}
-            | ({} if row.step is None else step_record(row.step, model, rates))
-            for row in rows
-        ]
-    }
-
-
 def _print_modules(console: Console, steps: Sequence[Step]) -> None:
     """Print the modules that a table's column calls modules."""
     named = dict.fromkeys(x.parallel.recompute for x in steps if _again(x.parallel) == "modules")
@@ -116,7 +172,7 @@ def _again(p: Parallel) -> str:
 def _cells(step: Step) -> tuple[Any, ...]:
     """Return a row of a table below ``HEADINGS``."""
     p = step.parallel
-    sizes = [f"{x}{getattr(p, x)}" for x in SIZES if getattr(p, x) > 1]
+    sizes = [f"{x}{getattr(p, x)}" for x in SPLITS if getattr(p, x) > 1]
     words = " ".join(sizes + [f"zero{p.zero}"] * (p.zero != 1)) or "data parallel"
     rate, memory = f"{step.tokens_per_second:,.0f}", format_bytes(step.memory_bytes)
     return words, p.micro_batch, _again(p), format_seconds(step.seconds), rate, memory

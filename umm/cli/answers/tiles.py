@@ -1,65 +1,72 @@
-"""The tile grid of a layout as coloured boxes, readable without colour."""
+"""Answers of the commands in :mod:`umm.cli.commands.tiles`."""
 
-from collections.abc import Mapping
 from itertools import pairwise
 from typing import Any
 
+import click
 from rich import box
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from umm.cli.commands.tiles import Tiles
 from umm.cli.printed.output import CUT, cut
+from umm.errors import InputError
 from umm.layouts.layout import Layout
-from umm.program import Chain
-from umm.program.problem import MATRICES, Problem
+from umm.program.problem import MATRICES
 from umm.units import format_bytes
 
-# Okabe and Ito's colours, light enough for black text, then again for rank 8 and up; the label decides.
-COLOURS = ("#E69F00", "#56B4E9", "#009E73", "#F0E442", "#4C9BD0", "#D98A4E", "#CC79A7", "#BBBBBB")
-MOST_ROWS = 12
 
+def tiles(asked: Tiles) -> None:
+    """Answer ``umm tiles``."""
+    asked = asked.with_model()
 
-def tiles_record(problem: Problem) -> dict[str, Any]:
-    """Return edges and owners of every matrix as plain values."""
-    layouts = dict(zip(MATRICES, problem.layouts, strict=True))
-    return {"problem": problem.to_dict() | {"ranks": problem.p}, "tiles": _tiles(layouts)}
-
-
-def tensors_record(chain: Chain) -> dict[str, Any]:
-    """Return edges and owners of every tensor of a chain as plain values."""
-    layouts = {x.name: x.layout for x in chain.tensors}
-    return {"problem": {"chain": str(chain), "ranks": chain.p}, "tiles": _tiles(layouts)}
-
-
-def _tiles(layouts: Mapping[str, Layout]) -> dict[str, Any]:
-    return {
+    chain = asked.laid_out()
+    texts: dict[str, str] = {}
+    layouts: dict[str, tuple[Layout, int]]  # with the bytes of an element
+    if chain is not None:
+        if asked.words is not None:
+            raise InputError("--as applies to one multiply; leave out --as or --chain")
+        layouts = {x.name: (x.layout, x.itemsize) for x in chain.tensors}
+        record: dict[str, Any] = {"problem": {"chain": str(chain), "ranks": chain.p}}
+    else:
+        problem = asked.problem
+        texts = {x: str(problem.layout(x).said_in(asked.words)) for x in MATRICES} if asked.words else {}
+        layouts = {x: (problem.layout(x), problem.itemsize(x)) for x in MATRICES}
+        record = {"problem": problem.to_dict() | {"ranks": problem.p}}
+    record["tiles"] = {
         name: {
             "layout": str(layout),
             "row_edges": layout.row_edges.tolist(),
             "col_edges": layout.col_edges.tolist(),
             "owners": layout.owners.tolist(),
         }
-        for name, layout in layouts.items()
+        for name, (layout, _) in layouts.items()
     }
 
+    def shown(console: Console) -> None:
+        if texts:
+            click.echo("\n".join(f"{matrix}  {text}" for matrix, text in texts.items()))
+            return
+        for name, (layout, itemsize) in layouts.items():
+            rows, cols = layout.grid_shape()
+            size = format_bytes(layout.shape[0] * layout.shape[1] * itemsize)
+            replicas = "1 replica" if layout.replicas == 1 else f"{layout.replicas} replicas"
+            console.print(
+                Text(f"{name} = {layout}", style="bold"),
+                f"  {layout.shape[0]} x {layout.shape[1]}, {size}; {rows} x {cols} tiles, {replicas}, "
+                f"{format_bytes(int(layout.elements_of_rank.max()) * itemsize)} a rank",
+            )
+            console.print(grid(layout, console.width))
 
-def print_layouts(console: Console, layouts: Mapping[str, tuple[Layout, int]]) -> None:
-    """Print matrices, each with a line on its layout, then its tiles with their owners.
+    asked.answer(lambda: record | ({"as": texts} if texts else {}), shown)
 
-    Args:
-        layouts: By name, with the bytes of an element.
-    """
-    for name, (layout, itemsize) in layouts.items():
-        rows, cols = layout.grid_shape()
-        size = format_bytes(layout.shape[0] * layout.shape[1] * itemsize)
-        replicas = "1 replica" if layout.replicas == 1 else f"{layout.replicas} replicas"
-        console.print(
-            Text(f"{name} = {layout}", style="bold"),
-            f"  {layout.shape[0]} x {layout.shape[1]}, {size}; {rows} x {cols} tiles, {replicas}, "
-            f"{format_bytes(int(layout.elements_of_rank.max()) * itemsize)} a rank",
-        )
-        console.print(grid(layout, console.width))
+
+# Okabe and Ito's colours, light enough for black text, then again for rank 8 and up; the label decides.
+COLOURS = ("#E69F00", "#56B4E9", "#009E73", "#F0E442", "#4C9BD0", "#D98A4E", "#CC79A7", "#BBBBBB")
+
+
+MOST_ROWS = 12
 
 
 def grid(layout: Layout, width: int) -> Table:

@@ -1,0 +1,1 @@
+"""Answers of commands, imported when one is called."""
