@@ -8,9 +8,9 @@ from rich.console import Console
 from rich.text import Text
 
 from umm.algorithms.scheduling import UNIVERSAL
-from umm.cli.answers.simulate import reasons_of
 from umm.cli.commands.simulate import Simulate
 from umm.cli.printed import report
+from umm.cli.printed.explanation import explain
 from umm.cli.printed.output import facts
 from umm.errors import InputError
 from umm.executor import executor
@@ -44,7 +44,7 @@ def simulate_layers(asked: Simulate) -> Trace:
         asked.output.note(text)
     trace, schedule = layers.trace, layers.trace.schedule
     program: Any = schedule.program
-    reasons = reasons_of(asked, trace)
+    reasons = explain(trace.schedule, trace) if asked.explain == "time" else ""
     within = "" if ends is None else f" ({range_in_words(layers.makespan_s, ends)})"
     # The share of peak that the useful flop of all reach (MFU).
     fraction = layers.flop / (layers.makespan_s * schedule.peak) if schedule.peak else math.nan

@@ -14,6 +14,7 @@ from umm.cli.flags.declared import names_of
 from umm.cli.flags.options import Noisy
 from umm.cli.flags.scaling import compare_scales, show_scales
 from umm.cli.printed import report
+from umm.cli.printed.explanation import explain
 from umm.cli.printed.save import save_files
 from umm.errors import InputError
 from umm.executor import executor
@@ -102,7 +103,7 @@ def simulate(asked: Simulate) -> None:
         if not output.as_json:
             report.print_verdict(output.console(), trace, beside)
         raise click.Abort from None
-    reasons = reasons_of(asked, trace)
+    reasons = explain(trace.schedule, trace) if asked.explain == "time" else ""
     entries: Plan = ()
     if asked.explain == "plan":
         from umm.cli.printed.plan_page import plan_record, print_plan
@@ -220,13 +221,6 @@ def takes_long(schedule: Schedule) -> bool:
 
     policy = schedule.options.get("policy")  # another algorithm has none
     return len(schedule) > MOST_ACTIONS or (policy in policy_names() and find_policy(policy).searches)
-
-
-def reasons_of(asked: Simulate, trace: Trace) -> str:
-    """Return the limits of the slowest rank, step by step; nothing without --explain."""
-    from umm.cli.printed.explanation import explain
-
-    return explain(trace.schedule, trace) if asked.explain == "time" else ""
 
 
 def _emitted(asked: Simulate, trace: Trace) -> str:
