@@ -38,12 +38,14 @@ NAMED = ["umm", "umm_hw", "umm_sim", "tests", "experiments"]
 
 @cache
 def nodes_of(file):
-    """The nodes of the syntax tree of a file."""
-    return list(ast.walk(ast.parse(file.read_text(encoding="utf-8"))))
+    """The definitions, parameters and assigned names of a file: of all nodes few, for they stay in memory."""
+    tree = ast.walk(ast.parse(file.read_text(encoding="utf-8")))
+    kinds = (*DEFINITIONS, ast.arg)
+    return [x for x in tree if isinstance(x, kinds) or isinstance(getattr(x, "ctx", None), ast.Store)]
 
 
 def nodes(*rooms):
-    """The nodes of the syntax tree of every file of some rooms, the clean ones if none are given."""
+    """The nodes of every file of some rooms that laws here look at, the clean ones if none are given."""
     files = [
         x for room in rooms or CLEAN for x in ROOT.glob(room if room.endswith(".py") else f"{room}/**/*.py")
     ]

@@ -7,6 +7,7 @@ import sys
 
 import click
 import pytest
+from examples import WHOLE
 
 from umm import kept
 from umm.cli.main import COMMANDS, main
@@ -54,11 +55,17 @@ def test_other_layouts_of_a_problem_need_no_second_search(tmp_path, first):
     assert len(list(folder.iterdir())) == before + 3  # its range, its moves, its place among the points
 
 
-@pytest.mark.parametrize("spoil", [lambda x: b"", lambda x: x[:-9], lambda x: x[:40] + b"." + x[41:]])
-def test_a_spoilt_answer_is_made_anew(tmp_path, new, first, spoil):
+SPOILS = [lambda x: b"", lambda x: x[:-9], lambda x: x[:40] + b"." + x[41:]]
+
+
+@pytest.mark.parametrize("turn", range(len(SPOILS) if WHOLE else 1))
+def test_a_spoilt_answer_is_made_anew(tmp_path, new, first, turn):
+    """Of an answer's files each is spoilt in another way than the one before."""
     folder = shutil.copytree(first[0], tmp_path / "kept")
-    for path in folder.iterdir():
-        path.write_bytes(spoil(path.read_bytes()))
+    paths = sorted(folder.iterdir())
+    assert len(paths) >= len(SPOILS)
+    for number, path in enumerate(paths):
+        path.write_bytes(SPOILS[(number + turn) % len(SPOILS)](path.read_bytes()))
     spoilt = {path.name: path.read_bytes() for path in folder.iterdir()}
     assert answer(folder)[0] == new
     assert not any(path.read_bytes() == spoilt[path.name] for path in folder.iterdir())

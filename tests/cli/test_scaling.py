@@ -74,6 +74,7 @@ def test_a_sweep_ends_with_the_fastest_of_each_number(tmp_path):
     assert "ranks  makespan  speed-up  efficiency" in out
 
 
+@times_only()
 def test_a_comparison_ended_early_names_what_it_has_not_simulated(monkeypatch):
     """Ctrl-C after the first scheme of 16 ranks: its row is shown, and the missing ones are named."""
     full = module.peers
@@ -166,6 +167,7 @@ def test_what_makes_no_table_is_refused_in_a_line(command, output):
 
 
 @pytest.mark.parametrize("count", [(), ("--nodes", "2"), ("--ranks", "4")])
+@times_only()
 def test_a_price_of_one_number_is_a_table_of_one_row(count):
     result = record("peers", "--machine", "h100-8", *count, "--price", "3.60", *SMALL[2:])["scaling"]
     (row,) = result["rows"]

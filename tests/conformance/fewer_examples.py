@@ -30,7 +30,7 @@ def fewer(ranks, examples):
     return Fewer
 
 
-FewerExamples = fewer(ranks=8, examples=12)
+FewerExamples = fewer(ranks=8, examples=examples(30))
 
 
 class FewerPrograms(ProgramConformance):

@@ -17,7 +17,7 @@ from umm_hw.mpi.executor import MpiExecutor
 pytestmark = pytest.mark.mpi
 
 
-class TestSharedMemory(fewer(ranks=12, examples=30), ProgramConformance):
+class TestSharedMemory(fewer(ranks=12, examples=examples(60)), ProgramConformance):
     ranks = (2, 3, 4, 6)
     many = 12
 

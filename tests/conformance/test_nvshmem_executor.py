@@ -17,6 +17,7 @@ from conformance.executor_suite import MACHINE, integer_operands
 from conformance.fake_nvshmem import FakeJob, FakeLibrary, FakeRanks
 from conformance.fewer_examples import FewerExamples, FewerPrograms
 from conformance.transport_suite import TransportConformance
+from examples import examples
 
 import umm
 from umm.errors import ExecutorUnavailableError, InfeasibleError, InputError
@@ -144,11 +145,11 @@ def test_processes_that_are_more_than_the_ranks_are_refused():
 
 @pytest.mark.parametrize("ranks_per_node", [1000, 2])
 def test_a_schedule_is_performed_again_with_c_from_zero(ranks_per_node):
-    """C is cleared only when no rank still adds to it for the run before; 20 random orders."""
+    """C is cleared only when no rank still adds to it for the run before; random orders."""
     problem = umm.Problem(m=8, n=8, k=8, a="col", b="row", c="row", ranks=4, dtype="float64")
     schedule = umm.schedule(problem, MACHINE, stationary="A")
     a, b = integer_operands(problem)
-    for _ in range(20):
+    for _ in range(examples(20)):
         traces = FakeNvshmem(ranks_per_node)._executor(schedule).runs(schedule, (a, b), repeat=3)
         assert len(traces) == 3
         assert np.array_equal(traces[-1].result, a @ b)

@@ -5,6 +5,7 @@ import json
 import pytest
 from click.testing import CliRunner
 from command import times_only
+from examples import WHOLE
 from model_configs import BASE, CONFIGS, EXPERTS, MAMBA
 
 from umm.cli.main import main
@@ -253,12 +254,17 @@ def test_a_part_of_a_layer_has_the_types_of_its_weights_in_the_file(tmp_path, ch
 
 @times_only()
 def test_search_and_peers_price_and_hold_weights_of_four_bits(tmp_path):
+    """Peers of a whole layer look for the best of 118,098 layouts, of an MLP of a few."""
     path, results = tmp_path / "config.json", []
     how = {"quant_method": "gptq", "bits": 4, "group_size": 128}
-    asked = ["--dtype", "bf16", "--ranks", "2", "--decode", "--batch", "8", "--context", "64", "--json"]
+    decoded = ["--decode", "--batch", "8", "--context", "64"]
+    asked = ["--dtype", "bf16", "--ranks", "2", "--layers", "2", "--json"]
     for config in (WIDE, WIDE | {"quantization_config": how}):
         path.write_text(json.dumps(config))
-        for command in (["search", "--choices", "row,row@p", "--layers", "2"], ["peers", "--layers", "2"]):
+        for command in (
+            ["search", "--choices", "row,row@p", *decoded],
+            ["peers", *(decoded if WHOLE else ["--chain", "mlp", "--tokens", "8"])],
+        ):
             result = CliRunner().invoke(main, [*command, "--model", str(path), *asked])
             assert result.exit_code == 0, result.stderr
             results.append(json.loads(result.stdout))
