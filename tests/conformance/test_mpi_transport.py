@@ -2,6 +2,7 @@
 
 import pytest
 from conformance.transport_suite import TransportConformance
+from examples import WHOLE
 
 pytestmark = pytest.mark.mpi
 
@@ -16,9 +17,11 @@ class TestSharedMemory(TransportConformance):
 class TestRemoteMemory(TransportConformance):
     """Rget, Rput and Raccumulate, as between hosts, though all ranks are on this one."""
 
+    most = 12 if WHOLE else 8
+
     @pytest.fixture(scope="class")
     @classmethod
     def run_ranks(cls, lent):
         with pytest.MonkeyPatch.context() as patch:
             patch.setenv("UMM_MPI_WINDOW", "remote")
-            return lent(12).call
+            return lent(cls.most).call

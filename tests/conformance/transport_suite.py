@@ -53,7 +53,16 @@ every_factor = pytest.mark.parametrize(("p", "c"), FACTORS)
 
 
 class TransportConformance:
-    """Inherit and override ``run_ranks``."""
+    """Inherit and override ``run_ranks``; ``most`` is how many ranks there are at most."""
+
+    most = 12
+
+    @pytest.fixture(autouse=True)
+    def _as_many_ranks(self, request):
+        parameters = getattr(request.node, "callspec", None)
+        ranks = parameters.params.get("p", 1) if parameters else 1
+        if ranks > self.most:
+            pytest.skip(f"{ranks} ranks are more than {self.most}: make test-all")
 
     @pytest.fixture(scope="class")
     @classmethod

@@ -5,7 +5,8 @@ from typing import Any
 
 from umm_hw.mpi.job.job import MpiJob
 
-SIZES = (2, 6, 12, 16)  # ranks that start together
+SIZES = {"shared": (2, 6, 12, 16), "remote": (8, 12)}
+"""Ranks that start together, by the way in which they reach each other."""
 TIMEOUT = 120  # seconds for one piece of work
 
 _jobs: dict[tuple[int, str], MpiJob] = {}
@@ -52,7 +53,7 @@ def end() -> None:
 def _started(ranks: int) -> MpiJob:
     """Return the smallest job that runs and has the ranks; without one, the smallest is started."""
     window = os.environ.get("UMM_MPI_WINDOW", "shared")
-    sizes = [size for size in SIZES if size >= ranks]
+    sizes = [size for size in SIZES[window] if size >= ranks]
     for size in sizes:
         if (job := _jobs.get((size, window))) and job.running:
             return job
