@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict, replace
+from functools import cache
 from pathlib import Path
 
 from experiments.common.kept import FULL, keep, stale
@@ -18,8 +19,10 @@ LAYER = "MLP-1"  # of a smoke run
 ENDS = BATCHES[:: len(BATCHES) - 1]
 
 
-def settings(machine: str) -> Iterator[str]:
-    """Yield each assumed number halved, and doubled, as far as the machine can be so."""
+@cache
+def settings(machine: str) -> tuple[str, ...]:
+    """Return each assumed number halved, and doubled, as far as the machine can be so."""
+    result = []
     for fact in shipped(machine).facts:
         if fact.basis != "assumed" or not _meets_float32(fact):
             continue
@@ -31,7 +34,8 @@ def settings(machine: str) -> Iterator[str]:
                 if not (fact.value.isdigit() and factor == "x0.5"):
                     continue
                 setting = f"{fact.key}={int(fact.value) // 2}"
-            yield setting
+            result.append(setting)
+    return tuple(result)
 
 
 def _meets_float32(fact: Fact) -> bool:
@@ -77,7 +81,7 @@ def rows(claims: Sequence[Claim], size: str, jobs: int | None = None) -> list[Ro
         raise stale(FILE, "it has other statements or settings")
     some = [claim for claim in claims if f" {LAYER} " in claim.name]
     for machine in MACHINES:
-        setting = next(settings(machine))
+        setting = settings(machine)[0]
         here = [x for x in points() if (x.machine, x.setting, x.layer) == (machine, setting, LAYER)]
         result = [plain({**asdict(x), **performed(x)}) for x in here]
         for row in checked(some, machine, setting, result):
