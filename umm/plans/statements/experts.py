@@ -29,7 +29,7 @@ from umm.machines.curves import COLLECTIVE
 from umm.plans.collectives.way import room_for
 from umm.plans.movement.blocks import held
 from umm.plans.statements.lowering import Context, write
-from umm.plans.statements.pieces import gathered, own_part, pieces_in
+from umm.plans.statements.pieces import gathered, own_part, pieces_in, tiles_of
 from umm.plans.statements.sums import DONE, collectives_of, sum_groups
 from umm.program import Combine, Dispatch
 from umm.program.routing import Routing, routing
@@ -97,9 +97,9 @@ def _(statement: Dispatch, build: Builder, context: Context) -> None:
 def _(statement: Combine, build: Builder, context: Context) -> str:
     """Write a combine; return how its sums move where that is one collective."""
     partial = context.partial.get(statement.x, [])
-    if partial and (way := _at_once(build, statement, partial, context)):
+    if partial and (way := _Combining(build, statement, partial).at_once(context)):
         return way
-    _combine(build, statement, partial)
+    _Combining(build, statement, partial).write()
     return ""
 
 
@@ -379,119 +379,124 @@ class _Packing(NamedTuple):
         return _how(self.build, source, into, lane, direct=self.direct)
 
 
-def _at_once(
-    build: Builder, statement: Combine, partial: Sequence[tuple[int, Slice]], context: Context
-) -> str:
-    """Write that ranks add up their rows of all tokens, and one collective these; nothing if that moves more.
+class _Combining:
+    """Sums of each token's rows on the ranks of a builder, back from the ranks of its experts."""
 
-    Returns:
-        How the sums move, for the schedule's options.
-    """
-    known, out, groups_of = statement.routed, build.layout(statement.out), statement.routed.data
-    routed = build.layout(statement.x)
-    if statement.each or build.ranks % groups_of or routed.replicas > 1:
-        return ""
-    mesh = f"{groups_of}x{build.ranks // groups_of}:r-" if groups_of > 1 else f"{build.ranks}"
-    tokens = Layout.parse(f"row@{mesh}", out.shape, build.ranks)
-    groups, spans = collectives_of(tokens, out), held(tokens)
-    if groups is None or spans is None or any(x.cols.size < routed.shape[1] for _, x in partial):
-        return ""
-    sources: dict[int, list[Slice]] = {}
-    for _, source in partial:
-        sources.setdefault(source.rank, []).append(source)
-    sent = Counter[int]()
-    within = {rank: Interval(*spans[rank, :2].tolist()) for ranks in groups.ranks for rank in ranks}
-    for rank, pieces in sources.items():
-        inside = [len(known.tokens_of(x.rows, within.get(rank, Interval(0, 0)))) for x in pieces]
-        if sum(inside) < sum(len(known.tokens_of(x.rows)) for x in pieces):
-            return ""  # rows of another group's tokens
-        sent[rank] = sum(inside)
-    # One by one, sums go to each rank that wants them; at once every token moves, twice in an all-reduce.
-    everywhere = groups.what == "all-reduce"
-    wanted, moves = (len(groups.ranks[0]), 2) if everywhere else (1, 1)
-    if moves * max(x.size for x in within.values()) > wanted * max(sent.values()):
-        return ""
-    moved, cols, given = _Passes(build), Interval(0, out.shape[1]), dict[int, Slice]()
-    with_next = everywhere and context.unsummed is not None
-    for rank, rows in within.items():
-        room = given[rank] = (
-            build.own(statement.out, rank)
-            if with_next
-            else build.temporary(rank, statement.out, rows, cols, slot=("combine", "at once"))
+    def __init__(self, build: Builder, statement: Combine, partial: Sequence[tuple[int, Slice]]) -> None:
+        self.build, self.statement = build, statement
+        # Partial sums of the rows that ranks keep, with the replica that each is of; none where the tensor
+        # has all of it.
+        self.partial = partial
+        self.moved, self.moves = _Passes(build), _Moves(build)
+        self.added: list[tuple[str, Slice, tuple[Slice, ...], Of]] = []
+
+    def at_once(self, context: Context) -> str:
+        """Write that ranks add up their rows of all tokens, and one collective these; return how it moves.
+
+        Nothing if that moves more.
+        """
+        build, statement = self.build, self.statement
+        known, out, groups_of = statement.routed, build.layout(statement.out), statement.routed.data
+        routed = build.layout(statement.x)
+        if statement.each or build.ranks % groups_of or routed.replicas > 1:
+            return ""
+        mesh = f"{groups_of}x{build.ranks // groups_of}:r-" if groups_of > 1 else f"{build.ranks}"
+        tokens = Layout.parse(f"row@{mesh}", out.shape, build.ranks)
+        groups, spans = collectives_of(tokens, out), held(tokens)
+        if groups is None or spans is None or any(x.cols.size < routed.shape[1] for _, x in self.partial):
+            return ""
+        sources: dict[int, list[Slice]] = {}
+        for _, source in self.partial:
+            sources.setdefault(source.rank, []).append(source)
+        sent = Counter[int]()
+        within = {rank: Interval(*spans[rank, :2].tolist()) for ranks in groups.ranks for rank in ranks}
+        for rank, pieces in sources.items():
+            inside = [len(known.tokens_of(x.rows, within.get(rank, Interval(0, 0)))) for x in pieces]
+            if sum(inside) < sum(len(known.tokens_of(x.rows)) for x in pieces):
+                return ""  # rows of another group's tokens
+            sent[rank] = sum(inside)
+        # One by one, sums go to each rank that wants them; at once every token moves, twice in an all-reduce.
+        everywhere = groups.what == "all-reduce"
+        wanted, moves = (len(groups.ranks[0]), 2) if everywhere else (1, 1)
+        if moves * max(x.size for x in within.values()) > wanted * max(sent.values()):
+            return ""
+        cols, given, unsummed = Interval(0, out.shape[1]), dict[int, Slice](), context.unsummed
+        with_next = everywhere and unsummed is not None
+        for rank, rows in within.items():
+            room = given[rank] = (
+                build.own(statement.out, rank)
+                if with_next
+                else build.temporary(rank, statement.out, rows, cols, slot=("combine", "at once"))
+            )
+            self._add_up_all(room, sources.get(rank, []))
+        if everywhere and unsummed is not None:
+            unsummed.add(statement.out)
+            return f"{DONE[groups.what]} with the next product"
+        return sum_groups(build, groups, tokens, statement.out, given, context)
+
+    def _add_up_all(self, room: Slice, sources: Sequence[Slice]) -> None:
+        """Write the sums of a rank's rows for all tokens of a room, 0 for those without one."""
+        build, statement, rows = self.build, self.statement, room.rows
+        counts = [len(statement.routed.tokens_of(x.rows, rows)) for x in sources]
+        parameters: Of = {"routing": statement.routing, "first": rows.start, "last": rows.stop}
+        if counts == [rows.size]:
+            self.add_up(room, sources[0], parameters | {"base": rows.start})
+            return
+        if not any(counts):
+            build.map("zero", room)
+            return
+        span = Interval(0, sum(counts))
+        packed = build.temporary(room.rank, statement.x, span, room.cols, slot=("combine", "packed"))
+        for source, count, first in zip(sources, counts, accumulate(counts, initial=0), strict=False):
+            if count:
+                piece = packed.cut(Interval(first, first + count), room.cols)
+                self.add_up(piece, source, parameters | {"base": first})
+        sets = _sets((x.rows,) for x, count in zip(sources, counts, strict=True) if count)
+        how: Of = {"routing": statement.routing, "sets": sets}
+        self.map("add_parts", room, packed, PACKING, packed.elements + room.elements, how)
+
+    def write(self) -> None:
+        """Write each token's sums one by one."""
+        build, one = self.build, self.statement
+        relays = _Relays.chosen(build, one.x, one.out, one, sums=True, partial=self.partial)
+        parts = 1 if relays is None else relays.parts
+        targets = (
+            (part, target.part(part, parts)) for part in range(parts) for target in tiles_of(build, one.out)
         )
-        _add_up_all(build, statement, room, sources.get(rank, []), moved)
-    if with_next and context.unsummed is not None:
-        context.unsummed.add(statement.out)
-        return f"{DONE[groups.what]} with the next product"
-    return sum_groups(build, groups, tokens, statement.out, given, context)
+        for number, (part, target) in enumerate(targets):
+            if target.elements:
+                self._sum(number, part, target, relays)
+        self.moves.write(_start(build, one))
+        for fn, into, rooms, parameters in self.added:
+            elements = into.elements + sum(x.elements for x in rooms)
+            self.map(fn, into, rooms, UNPACKING, elements, parameters)
 
-
-def _add_up_all(
-    build: Builder, statement: Combine, room: Slice, sources: Sequence[Slice], moved: _Passes
-) -> None:
-    """Write the sums of a rank's rows for all tokens of a room, 0 for those without one."""
-    known, rows = statement.routed, room.rows
-    counts = [len(known.tokens_of(x.rows, rows)) for x in sources]
-    parameters: Of = {"routing": statement.routing, "first": rows.start, "last": rows.stop}
-    if counts == [rows.size]:
-        _add_up(build, statement, room, sources[0], parameters | {"base": rows.start}, moved)
-        return
-    if not any(counts):
-        build.map("zero", room)
-        return
-    span = Interval(0, sum(counts))
-    packed = build.temporary(room.rank, statement.x, span, room.cols, slot=("combine", "packed"))
-    for source, count, first in zip(sources, counts, accumulate(counts, initial=0), strict=False):
-        if count:
-            piece = packed.cut(Interval(first, first + count), room.cols)
-            _add_up(build, statement, piece, source, parameters | {"base": first}, moved)
-    seconds = moved.seconds(room.rank, packed.elements + room.elements, room)
-    sets = _sets((x.rows,) for x, count in zip(sources, counts, strict=True) if count)
-    build.map("add_parts", room, packed, lane=PACKING, seconds=seconds, routing=statement.routing, sets=sets)
-
-
-def _combine(build: Builder, statement: Combine, partial: Sequence[tuple[int, Slice]]) -> None:
-    """Write sums of each token's rows, back from the ranks of its experts."""
-    # statement: the combine. partial: partial sums of the rows that ranks keep, with the replica that each is
-    # of; none where the tensor has all of it.
-    moved, moves = _Passes(build), _Moves(build)
-    relays = _Relays.chosen(build, statement.x, statement.out, statement, sums=True, partial=partial)
-    added: list[tuple[str, Slice, tuple[Slice, ...], Of]] = []
-    parts = 1 if relays is None else relays.parts
-    targets = (
-        (rank, part, build.tile(statement.out, *tile, replica).part(part, parts))
-        for part in range(parts)
-        for rank, tile, replica in build.layout(statement.out).filled()
-    )
-    for number, (rank, part, target) in enumerate(targets):
-        if not target.elements:
-            continue
-        cols = Interval(0, 1) if statement.gates else target.cols
-        parameters: Of = {
-            "routing": str(statement.moved_by), "first": target.rows.start, "last": target.rows.stop,
-        }  # fmt: skip
+    def _sum(self, number: int, part: int, target: Slice, relays: _Relays | None) -> None:
+        """Write the sums of one tile of tokens, or of a part of it."""
+        build, one, rank = self.build, self.statement, target.rank
+        cols = Interval(0, 1) if one.gates else target.cols
         counts, order = dict[Rows, int](), dict[Slice, int]()
-        for tile in _sources(build, statement.x, rank, cols, partial):
-            for part_of_tile, piece in enumerate(_by_experts(statement.routed, tile.rows, statement.parts)):
-                counts[piece,] = _rows_for(statement, (piece,), target.rows)
+        for tile in self._sources(rank, cols):
+            for part_of_tile, piece in enumerate(_by_experts(one.routed, tile.rows, one.parts)):
+                counts[piece,] = self._rows_for((piece,), target.rows)
                 if counts[piece,]:
                     order[tile._replace(rows=piece)] = part_of_tile
         if not order:
             build.map("zero", target)
-            continue
+            return
         near, far = _by_node(relays, order, rank)
         numbers = _numbered(order)
         # What one node sends is of its routed rows; in its own node each rank sends its sums.
         passed = {x: relays.rows[x] for x in far} if relays else {}
-        counts |= {rows: _rows_for(statement, rows, target.rows) for rows in passed.values()}
+        counts |= {rows: self._rows_for(rows, target.rows) for rows in passed.values()}
         spans = sorted({((x.rows,), numbers[x]) for x in near} | {(rows, 0) for rows in passed.values()})
         total = {x: counts[x[0]] for x in spans}
         # One sender with a row for every token: its sums are the result and arrive in place.
-        alone = len(spans) == 1 and total[spans[0]] == target.rows.size and not statement.gates
+        alone = len(spans) == 1 and total[spans[0]] == target.rows.size and not one.gates
         places: dict[Key, Slice] = {spans[0]: target} if alone else {}
-        for batch, keys in enumerate(() if alone else _batches(total, build.layout(statement.x).shape[0])):
+        for batch, keys in enumerate(() if alone else _batches(total, build.layout(one.x).shape[0])):
             span = Interval(0, sum(total[x] for x in keys))
-            room = build.temporary(rank, statement.x, span, cols, slot=("combine", number, batch))
+            room = build.temporary(rank, one.x, span, cols, slot=("combine", number, batch))
             senders = {*keys}  # of p ranks: in a list they would be looked through p³ times
             widths = Counter[Key]()
             for x in near:
@@ -502,25 +507,62 @@ def _combine(build: Builder, statement: Combine, partial: Sequence[tuple[int, Sl
             # Each sender's sums are one contiguous run of the room, so one message carries them.
             starts = accumulate((total[x] for x in keys), initial=0)
             places |= {x: _rows_at(room, start, total[x]) for x, start in zip(keys, starts, strict=False)}
-            fn = "spread_gates" if statement.gates else "add_parts"
-            sets = {"routing": str(statement.moved_by), "sets": _sets(rows for rows, _ in keys)}
+            fn = "spread_gates" if one.gates else "add_parts"
+            sets: Of = {"routing": str(one.moved_by), "sets": _sets(rows for rows, _ in keys)}
             if batch:
-                more = build.temporary(
-                    rank, statement.out, target.rows, cols, slot=("combine", "more", number)
-                )
-                added += [(fn, more, (room,), sets), ("add_copy", target, (target, more), {})]
+                slot = ("combine", "more", number)
+                more = build.temporary(rank, one.out, target.rows, cols, slot=slot)
+                self.added += [(fn, more, (room,), sets), ("add_copy", target, (target, more), {})]
             else:
-                added.append((fn, target, (room,), sets))
-        sending = _Sending(build, statement, moves, moved, number, numbers, counts)
+                self.added.append((fn, target, (room,), sets))
+        parameters: Of = {
+            "routing": str(one.moved_by), "first": target.rows.start, "last": target.rows.stop,
+        }  # fmt: skip
+        sending = _Sending(self, number, numbers, counts, parameters)
         for source in near:
-            sending.add([source], places, parameters, (order[source], LAST))
+            sending.add([source], places, (order[source], LAST))
         if relays is not None:
             for at, group in far.items():
-                sending.relay(relays, at, group, places[passed[at], 0], parameters, part)
-    moves.write(_start(build, statement))
-    for fn, into, rooms, parameters in added:
-        seconds = moved.seconds(into.rank, into.elements + sum(x.elements for x in rooms), into)
-        build.map(fn, into, *rooms, lane=UNPACKING, seconds=seconds, **parameters)
+                sending.relay(relays, at, group, places[passed[at], 0], part)
+
+    def _rows_for(self, rows: Rows, tokens: Interval) -> int:
+        """Return how many rows some tokens get from some routed rows."""
+        known = self.statement.moved_by
+        if self.statement.gates:
+            return sum(known.count_for(x, tokens) for x in rows)
+        return len(known.tokens_of_all(rows, tokens))
+
+    def _sources(self, rank: int, cols: Interval) -> Iterator[Slice]:
+        """Yield the tiles of rows, or partial sums, in some columns of the replica that a rank is in."""
+        layout = self.build.layout(self.statement.x)
+        replica = layout.replica(rank)
+        if self.partial:
+            pieces = (x.cut(x.rows, cols) for number, x in self.partial if number == replica)
+            yield from (x for x in pieces if x.elements)
+            return
+        yield from pieces_in(self.build, self.statement.x, replica, Interval(0, layout.shape[0]), cols)
+
+    def map(
+        self, fn: str, into: Slice, reads: Slice | Sequence[Slice], lane: str, elements: int, how: Of
+    ) -> None:
+        """Write a pass over so many elements."""
+        rank, operands = into.rank, (reads,) if isinstance(reads, Slice) else reads
+        seconds = self.moved.seconds(rank, elements, into)
+        self.build.map(fn, into, *operands, lane=lane, seconds=seconds, **how)
+
+    def add_up(self, piece: Slice, source: Slice, parameters: Of) -> None:
+        """Write the sums of the rows of one tile for some tokens, or with gates these rows."""
+        one, reads = self.statement, [source]
+        if one.gates:
+            self.map("pick_rows", piece, source, PACKING, 2 * piece.elements, parameters)
+            return
+        if one.scale:
+            slot = ("scale", source.rows)
+            scale = gathered(self.build, one.scale, source.rank, source.rows, Interval(0, 1), slot)
+            reads.append(scale)
+        count = one.routed.count_for(source.rows, Interval(parameters["first"], parameters["last"]))
+        fn = "add_weighted_rows" if one.scale else "add_rows"
+        self.map(fn, piece, reads, PACKING, count * piece.cols.size + piece.elements, parameters)
 
 
 def _rows_at(room: Slice, first: int, count: int) -> Slice:
@@ -631,110 +673,54 @@ def _sets(sets: Iterable[Rows]) -> str:
 class _Sending(NamedTuple):
     """How the sums of a tile of tokens are moved to its owner."""
 
-    build: Builder  # where the actions go
-    statement: Combine  # the combine
-    moves: _Moves  # where moving them goes
-    moved: _Passes  # what passes over memory take
+    combining: _Combining
     number: int  # of the tile, for its room
     numbers: Mapping[Slice, int]  # of sources with the same rows
     counts: Mapping[Rows, int]  # rows that the tile gets from some routed rows
+    parameters: Of  # of the functions that add up rows of its tokens
 
-    def add(
-        self,
-        sources: Sequence[Slice],
-        places: Mapping[Key, Slice],
-        parameters: Of,
-        phase: tuple[int, int],
-    ) -> None:
+    def add(self, sources: Sequence[Slice], places: Mapping[Key, Slice], phase: tuple[int, int]) -> None:
         """Write that ranks add up their rows of each token and send the sums to where some begin."""
         for source in sources:
             room = places[(source.rows,), self.numbers[source]]
             into = room.cut(room.rows, source.cols)
             key = ("combine", "sent", self.number, source.rows, source.cols)
-            more = parameters | {"base": room.rows.start}
-            sent = partial(self._sent, source, into, key, more)
-            self.moves.add(source.rank, room.rank, sent, phase)
+            sent = partial(self._sent, source, into, key, self.parameters | {"base": room.rows.start})
+            self.combining.moves.add(source.rank, room.rank, sent, phase)
 
     def relay(
-        self,
-        relays: _Relays,
-        at: tuple[int, int],
-        sources: Sequence[Slice],
-        into: Slice,
-        parameters: Of,
-        part: int,
+        self, relays: _Relays, at: tuple[int, int], sources: Sequence[Slice], into: Slice, part: int
     ) -> None:
         """Write that a relay adds up the rows of each token in its node and sends the sums."""
-        build, (node, order) = self.build, at
+        node, order = at
         sets = sorted({((x.rows,), self.numbers[x]) for x in sources})
         counts = [self.counts[rows] for rows, _ in sets]
         starts = accumulate(counts, initial=0)
         rank, key = relays.relay(node, into.rank), ("combine", "relay", self.number, at)
-        rows = Interval(0, sum(counts))
-        gathered_rows = build.temporary(rank, self.statement.x, rows, into.cols, slot=(*key, "held"))
+        name, rows = self.combining.statement.x, Interval(0, sum(counts))
+        room = self.combining.build.temporary(rank, name, rows, into.cols, slot=(*key, "held"))
         # A relay adds up after it has sent its own sums of the next message, so that it does not wait.
         phase = 2 * (relays.distance(sources[0].rank, into.rank) * relays.parts + part)
         places: dict[Key, Slice] = {
-            x: _rows_at(gathered_rows, start, self.counts[x[0]])
-            for x, start in zip(sets, starts, strict=False)
+            x: _rows_at(room, start, self.counts[x[0]]) for x, start in zip(sets, starts, strict=False)
         }
-        self.add(sources, places, parameters, (order, phase))
+        self.add(sources, places, (order, phase))
         more: Of = {
             "sets": _sets(rows for rows, _ in sets), "outer": _text(relays.rows[at]), "base": into.rows.start,
         }  # fmt: skip
-        sent = partial(self._passed, gathered_rows, into, key, parameters | more)
-        self.moves.add(rank, into.rank, sent, (order, phase + 3))
+        sent = partial(self._passed, room, into, key, self.parameters | more)
+        self.combining.moves.add(rank, into.rank, sent, (order, phase + 3))
 
     def _sent(self, source: Slice, into: Slice, key: Hashable, parameters: Of) -> None:
         """Write that a rank adds up its rows of a tile for some tokens and sends the sums."""
-        build, piece = self.build, into
-        if source.rank != into.rank:
-            piece = room_for(build, into, source.rank, key)
-        _add_up(build, self.statement, piece, source, parameters, self.moved)
+        build, direct = self.combining.build, self.combining.statement.each
+        piece = into if source.rank == into.rank else room_for(build, into, source.rank, key)
+        self.combining.add_up(piece, source, parameters)
         if piece != into:
-            build.put(piece, into, **_how(build, piece, into, direct=self.statement.each))
+            build.put(piece, into, **_how(build, piece, into, direct=direct))
 
     def _passed(self, room: Slice, into: Slice, key: Hashable, parameters: Of) -> None:
-        build, piece = self.build, room_for(self.build, into, room.rank, key)
-        seconds = self.moved.seconds(room.rank, room.elements + piece.elements, piece)
-        build.map("add_packed", piece, room, lane=PACKING, seconds=seconds, **parameters)
+        build = self.combining.build
+        piece = room_for(build, into, room.rank, key)
+        self.combining.map("add_packed", piece, room, PACKING, room.elements + piece.elements, parameters)
         build.put(piece, into, **_how(build, piece, into, NETWORK))
-
-
-def _rows_for(statement: Combine, rows: Rows, tokens: Interval) -> int:
-    """Return how many rows some tokens get from some routed rows."""
-    known = statement.moved_by
-    if statement.gates:
-        return sum(known.count_for(x, tokens) for x in rows)
-    return len(known.tokens_of_all(rows, tokens))
-
-
-def _sources(
-    build: Builder, name: str, rank: int, cols: Interval, partial: Sequence[tuple[int, Slice]]
-) -> Iterator[Slice]:
-    """Yield the tiles of a tensor, or partial sums, in some columns of the replica that a rank is in."""
-    layout = build.layout(name)
-    replica = layout.replica(rank)
-    if partial:
-        pieces = (x.cut(x.rows, cols) for number, x in partial if number == replica)
-        yield from (x for x in pieces if x.elements)
-        return
-    yield from pieces_in(build, name, replica, Interval(0, layout.shape[0]), cols)
-
-
-def _add_up(
-    build: Builder, statement: Combine, piece: Slice, source: Slice, parameters: Of, moved: _Passes
-) -> None:
-    """Write the sums of the rows of one tile for some tokens, or with gates these rows."""
-    if statement.gates:
-        seconds = moved.seconds(source.rank, 2 * piece.elements, piece)
-        build.map("pick_rows", piece, source, lane=PACKING, seconds=seconds, **parameters)
-        return
-    reads = [source]
-    if statement.scale:
-        one = Interval(0, 1)
-        reads.append(gathered(build, statement.scale, source.rank, source.rows, one, ("scale", source.rows)))
-    count = statement.routed.count_for(source.rows, Interval(parameters["first"], parameters["last"]))
-    seconds = moved.seconds(source.rank, count * piece.cols.size + piece.elements, piece)
-    fn = "add_weighted_rows" if statement.scale else "add_rows"
-    build.map(fn, piece, *reads, lane=PACKING, seconds=seconds, **parameters)
