@@ -25,7 +25,6 @@ from umm.program.tensors import Tensor
 from umm.schedules.races import races
 from umm.schedules.rules.invariants import check
 from umm.schedules.table.details import ACCUMULATE, GET
-from umm.schedules.writer.builder import kept
 from umm_hw.mpi.executor import MpiExecutor
 
 
@@ -88,7 +87,7 @@ def test_waves_and_rounds_are_right_on_processes(nodes, mpi, monkeypatch, layout
     """As over five nodes and more, on two nodes of two; prices that other tests have are forgotten."""
     monkeypatch.setattr("umm.plans.movement.gathers.MANY", 2)
     monkeypatch.setattr("umm.plans.movement.gathers.WAVES", 1)
-    for known in (_gathered, added_up, _by_collectives, kept):
+    for known in (_gathered, added_up, _by_collectives):
         known.cache_clear()
     chain = umm.chain("gated-mlp", hidden=12, ffn=16, tokens=20, backward=True)
     chain = chain.laid_out(layouts, ranks=4)
@@ -100,7 +99,7 @@ def test_waves_and_rounds_are_right_on_processes(nodes, mpi, monkeypatch, layout
     for name in chain.outputs:
         near = 1e-5 * np.abs(expected[name]).max()
         assert all(np.allclose(x, expected[name], rtol=1e-5, atol=near) for x in trace.results[name])
-    for known in (_gathered, added_up, _by_collectives, kept):
+    for known in (_gathered, added_up, _by_collectives):
         known.cache_clear()
 
 
@@ -158,32 +157,10 @@ def test_an_all_reduce_in_waves_has_fewer_messages(monkeypatch):
     machine = umm.machine("dgx-h100x4", {"nodes": "16"})
     waves = umm.schedule(laid, machine)
     monkeypatch.setattr("umm.plans.movement.sums.many_nodes", lambda *_: False)
-    kept.cache_clear()
     parts = umm.schedule(laid, machine)
-    kept.cache_clear()
     sent = [np.count_nonzero(x.kind == ACCUMULATE) // 128 for x in (waves, parts)]
     assert sent == [8 * 7 + 15, 16 * 7 + 15]
     assert umm.run(waves).makespan_s < umm.run(parts).makespan_s
-
-
-@pytest.mark.parametrize("movement", ["gathered", "chunks"])
-def test_a_chain_is_written_after_others_as_it_is_alone(movement):
-    """Collectives that layouts have in common are written once, with the buffers of each chain."""
-    outline = umm.chain("gated-mlp", hidden=512, ffn=1024, tokens=2048, backward=True)
-    machine = umm.machine("dgx-h100x4 nodes=4")
-
-    def written(name):
-        return lower(outline.laid_out(name, ranks=32), machine, movement=movement)
-
-    names = ("megatron", "sequence", "tp8-dp4", "sp8-dp4", "2d8x4")
-    after = [written(name) for _ in range(2) for name in names][len(names) :]
-    for name, known in zip(names, after, strict=True):
-        kept.cache_clear()
-        alone = written(name)
-        for column in ("kind", "rank", "lane", "after_offsets", "after", "src", "dst", "nbytes", "seconds"):
-            assert np.array_equal(getattr(alone, column), getattr(known, column)), column
-        for column in alone.details.names():
-            assert np.array_equal(getattr(alone.details, column), getattr(known.details, column)), column
 
 
 @given(st.integers(2, 4), st.integers(2, 3), st.booleans(), st.data())

@@ -1,6 +1,7 @@
 """Operands where ranks multiply them: their own tiles, or copies that they gather, whole or in parts."""
 
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import nullcontext
 
 from umm.arrays import Bools
 from umm.interval import Interval
@@ -43,8 +44,7 @@ def _spans(blocks: Blocks, operand: Operand, among: Bools) -> dict[int, tuple[In
 def gather(build: Builder, how: Gathered, operand: Operand, slot: int) -> Mapping[int, Slice]:
     """Write the gather of an operand, and return the copy at each rank that lacks some of it."""
     blocks, matrix = how.blocks, operand.matrix
-    # `first` is the number of the next temporary, which shifts the buffers of a gather that is written again.
-    tile_of, first = build.placed(operand.tensor), build.firsts[-1] + build.held
+    tile_of = build.placed(operand.tensor)
     copies = build.room(operand.tensor, _spans(blocks, operand, blocks.lacks[matrix]), ("gathered", slot))
     if how.turns:
         _gather_in_turn(build, tile_of, copies, how.turns)
@@ -52,10 +52,8 @@ def gather(build: Builder, how: Gathered, operand: Operand, slot: int) -> Mappin
     # The axis as stored: transposing swaps rows and columns.
     cut = (SIDES[matrix].index(how.along) if how.along in SIDES[matrix] else 0) ^ operand.transposed
     chunks, itemsize = how.chunks if how.along in SIDES[matrix] else 1, blocks.problem.itemsize(matrix)
-    asked = (blocks.needed(matrix), operand.transposed, cut, chunks, itemsize)
     for number in range(chunks):
-
-        def write(number: int = number) -> None:
+        with nullcontext() if how.library else build.collective():
             for ranks, owners in sharers(blocks.needed(matrix)):
                 piece = copies[ranks[0]]
                 most = max(tile_of(x).cut(piece.rows, piece.cols).elements for x in owners)
@@ -63,14 +61,6 @@ def gather(build: Builder, how: Gathered, operand: Operand, slot: int) -> Mappin
                 piece = piece.part(number, chunks, cut)
                 pieces = {rank: tile_of(rank).cut(piece.rows, piece.cols) for rank in owners}
                 gather_among(build, ranks, pieces, copies, manner, how.library)
-
-        if how.library:
-            write()
-            continue
-        with build.collective():
-            # Layers, and layouts of a search, repeat the same gathers; `once` copies what it wrote for the
-            # first.
-            build.once(("gather", *asked, number), operand.tensor, first, write)
     return copies
 
 

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cached_property, partial
+from functools import cached_property
 
 import numpy as np
 
@@ -167,11 +167,7 @@ def _write_sums(
     """Write the sums of a chunk."""
     # tensor: name of C. products: room of the products. of_rank: C at each rank; empty if C is split, and
     # ranks have several pieces of it.
-    first = 0 if how.sums.in_place else min((x.buffer for x in products.held.values()), default=0)
-    dtype = build.tensors[build.number(tensor)].dtype
-    asked = (how.blocks.needed("C"), dtype, how.along, how.chunks, number, products.adds)
-    for place, group in enumerate(how.sums.groups):
-        cached = partial(build.once, ("sum", *asked, place), tensor, first) if of_rank else None
+    for group in how.sums.groups:
         for span in (None,) if of_rank else how.blocks.intervals[group.ranks[0]]:
             room = products.held
             if span is not None:
@@ -183,7 +179,7 @@ def _write_sums(
                 parts = {rank: piece.part(number, how.chunks, axis) for rank, piece in parts.items()}
             made, places = next(iter(parts.values())), of_rank or room
             targets = {rank: places[rank].cut(made.rows, made.cols) for rank in group.ranks}
-            add_up(build, group, parts, targets, products.adds, how.library, cached=cached)
+            add_up(build, group, parts, targets, products.adds, how.library)
 
 
 def _pieces(

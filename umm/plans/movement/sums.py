@@ -1,6 +1,6 @@
 """Products summed by a collective: reduce-scattered to the owners of C, or all-reduced over its replicas."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from functools import lru_cache, partial
@@ -110,7 +110,6 @@ def add_up(
     adds: bool,
     library: bool = False,
     apart: bool = False,
-    cached: Callable[[Callable[[], None]], None] | None = None,
 ) -> None:
     """Write the sum of a group's products, or of some columns or rows of them.
 
@@ -120,7 +119,6 @@ def add_up(
         adds: Whether that holds something to which the sum is added.
         library: Whether the machine's library of collectives sums.
         apart: Whether each partner has its lanes: ranks have sums in no common order.
-        cached: Writes what was written before, as :meth:`Builder.once` does; not for a library's.
     """
     ranks, targets = group.ranks, {rank: targets[rank] for rank in group.ranks}
     across = apart_across(build.machine, ranks, build.ranks)
@@ -146,10 +144,7 @@ def add_up(
     with nullcontext() if library else build.collective():
         if not library and not alone:
             build.together(ranks, summed)
-        if cached is None or library:
-            write()
-        else:
-            cached(write)
+        write()
 
 
 class Part(NamedTuple):

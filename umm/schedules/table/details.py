@@ -93,12 +93,12 @@ class Details:
     @classmethod
     def empty(cls, actions: int, operands: int = OPERANDS) -> "Details":
         """Return columns that say nothing, to be filled in, for actions with at most so many operands."""
-        return cls(
-            **{
-                name: np.full((actions, *(size or operands for size in shape)), nothing, dtype=dtype)
-                for name, (shape, dtype, nothing) in _COLUMNS.items()
-            }
-        )
+        columns = {}
+        for name, (row, dtype, nothing) in _COLUMNS.items():
+            shape = (actions, *(size or operands for size in row))
+            # Builders ask for thousands of short ones, which np.zeros makes sooner than np.full.
+            columns[name] = np.full(shape, nothing, dtype=dtype) if nothing else np.zeros(shape, dtype=dtype)
+        return cls(**columns)
 
     @classmethod
     def joined(cls, parts: Sequence["Details"]) -> "Details":

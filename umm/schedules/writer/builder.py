@@ -5,7 +5,7 @@ action then waits for every earlier one that touches the same memory, unless bot
 algorithm cannot race, however its actions overlap.
 """
 
-from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Hashable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
@@ -48,8 +48,6 @@ KERNEL = "kernel"
 MOST_OBJECTS = 50_000  # actions after which they become columns, which take a fifth of the memory
 Row = int | None  # number of an action, None where empty work was left out
 FEWEST_AT_ONCE = 32  # transfers of which fewer are written one by one
-MOST_KEPT, ONE_KEPT = 2_000_000, 200_000
-"""Transfers that are kept to be written again, 150 bytes each, and of one key."""
 
 
 class Transfers(NamedTuple):
@@ -60,36 +58,6 @@ class Transfers(NamedTuple):
     into: Slices
     hows: Sequence["How"]
     how: Ints
-
-
-class Kept:
-    """Transfers that were written before, by the values they depend on; the least recently used go first."""
-
-    def __init__(self) -> None:
-        self._of: dict[Hashable, Transfers] = {}
-        self._count = 0
-
-    def find(self, key: Hashable) -> Transfers | None:
-        """Return the transfers of a key and mark them as the last used."""
-        transfers = self._of.pop(key, None)
-        if transfers is not None:
-            self._of[key] = transfers
-        return transfers
-
-    def cache_clear(self) -> None:
-        """Forget all, as where rules that are no part of a key have changed."""
-        self._of.clear()
-        self._count = 0
-
-    def keep(self, key: Hashable, written: Transfers) -> None:
-        """Keep some, in place of others where there are too many."""
-        self._of[key] = written
-        self._count += len(written.kind)
-        while self._count > MOST_KEPT:
-            self._count -= len(self._of.pop(next(iter(self._of))).kind)
-
-
-kept = Kept()
 
 
 class How(TypedDict, total=False):
@@ -140,7 +108,6 @@ class Builder(Room):
         self._asked: dict[Any, int] = {}  # the same by what callers said
         self._known = order_of(self.firsts[-1], bool(machine.signal_s))
         self._waiting: list[Transfers] = []  # not yet written
-        self._noted: list[Transfers] | None = None  # what is to be kept
         self._actions: list[Action] = []  # since the last part
         self._lines: list[Lines] = []  # before these
         self._given = [tensor.role == "input" for tensor in self.tensors]
@@ -184,49 +151,6 @@ class Builder(Room):
             how: Which of these each is.
         """
         self._waiting.append(Transfers(kind, source, into, hows, how))
-        if self._noted is not None:
-            self._noted.append(self._waiting[-1])
-
-    def once(self, key: Hashable, tensor: str, first: int, write: Callable[[], None]) -> None:
-        """Write transfers between a tensor's tiles and temporaries, as they were written before if so.
-
-        Chains in many layouts have most of their collectives in common, which take long to write.
-
-        Args:
-            key: All that they depend on, beside the numbers of the buffers.
-            first: Number of the first of the temporaries.
-            write: Writes them; it may say nothing of what is computed, nor take temporaries.
-        """
-        number = self.number(tensor)
-        # Kept with buffers counted from the tensor's first tile and the first temporary, so that what one
-        # schedule wrote can be placed in another with other buffers.
-        tiles, full_key = self.firsts[number], (self.machine, self.ranks, key)
-        known = kept.find(full_key)
-        if known is None:
-            noted: list[Transfers] = []
-            self._noted = noted
-            try:
-                write()
-            finally:
-                complete, self._noted = self._noted is noted, None
-            # Something other than plain transfers resets `_noted`; such a part is not kept, as it would be
-            # incomplete.
-            if complete and 0 < sum(len(x.kind) for x in noted) <= ONE_KEPT:
-                joined_transfers = _one_after_another(noted)
-                source, into = (
-                    replace(x, buffer=x.buffer - np.where(x.buffer < self.firsts[-1], tiles, first - _HELD))
-                    for x in (joined_transfers.source, joined_transfers.into)
-                )
-                kept.keep(full_key, joined_transfers._replace(source=source, into=into))
-            return
-        source, into = (
-            Slices(
-                x.buffer + np.where(x.buffer < _HELD, tiles, first - _HELD), x.rank,
-                np.full_like(x.tensor, number), x.spans,
-            )
-            for x in (known.source, known.into)
-        )  # fmt: skip
-        self.transfers(known.kind, source, into, known.hows, known.how)
 
     def gemm(
         self,
@@ -292,7 +216,6 @@ class Builder(Room):
             return
         # Ranks touch nothing of each other's, so what these wait for among themselves is nothing.
         self._write_waiting()
-        self._noted = None
         self._close_lines()
         count, operands = len(c), (c, a, b)
         details = Details.empty(count)
@@ -367,7 +290,6 @@ class Builder(Room):
         Returns:
             The action, None if there is little to wait for.
         """
-        self._noted = None
         if len(self._order.conflicts(WRITE, (piece,))) <= FEWEST_AT_ONCE:
             return None
         action = Action(LOCAL, piece.rank, lane, ())
@@ -379,7 +301,7 @@ class Builder(Room):
 
     def barrier(self) -> int:
         """Wait for everything before; everything after waits for this."""
-        order, self._noted = self._order, None
+        order = self._order
         self._actions.append(Action(BARRIER, -1, "", ()))
         return order.barrier()
 
@@ -450,7 +372,6 @@ class Builder(Room):
 
     def _begin(self, rank: int, waits: set[int]) -> int:
         """Write that a collective starts on a rank once some actions have ended."""
-        self._noted = None
         self._actions.append(Action(LOCAL, rank, "start", (), seconds=self._start_s))
         return self._order.follow(rank, waits)
 
@@ -478,7 +399,6 @@ class Builder(Room):
             anew: Its gemms that write what they add to in it.
         """
         self._write_waiting()
-        self._noted = None
         tensors = [self.number(names.get(tensor.name, tensor.name)) for tensor in part.tensors]
         for theirs, number in zip(part.tensors, tensors, strict=True):
             ours = self.tensors[number]
@@ -507,7 +427,7 @@ class Builder(Room):
         # The C loop returns the rows of all actions and which waits cross ranks. For a transfer the signal's
         # time is added to its own; what computes gets a wait of its own before it, so that it occupies its
         # lane.
-        ways = np.where(is_one_of(kind, (ACCUMULATE, REDUCE)), ADD, WRITE)
+        ways = _ways(kind)
         ways[kind == BARRIER] = NO_ACCESS
         apart = np.array([*(name == KERNEL for name in lines.lanes), False])[lines.lane]
         computes = is_one_of(kind, (GEMM, MAP)) & ~apart
@@ -573,7 +493,6 @@ class Builder(Room):
         waiting, self._waiting = self._waiting, []
         if not waiting:
             return
-        noted, self._noted = self._noted, None
         kind, source, into, hows, how = waiting[0] if len(waiting) == 1 else _one_after_another(waiting)
         full = (source.elements > 0) | (into.elements > 0)
         if not full.all():
@@ -585,7 +504,6 @@ class Builder(Room):
             each = zip(kind.tolist(), source.all(), into.all(), how.tolist(), strict=True)
             for one, piece, target, number in each:
                 self._transfer(one, piece, target, **hows[number])
-        self._noted = noted
 
     def _are_alike(self, source: Slices, into: Slices) -> bool:
         """Whether transfers can be written at once: in no order, rows and columns as they are."""
@@ -604,7 +522,7 @@ class Builder(Room):
         self._close_lines()
         moves, first = source.rank != into.rank, self._order.size()[0]
         rank = np.where(kind == GET, into.rank, source.rank)
-        ways = np.where(is_one_of(kind, (ACCUMULATE, REDUCE)), ADD, WRITE)
+        ways = _ways(kind)
         rows, late = np.zeros((2, len(kind)), dtype=np.int64)
         begun = self._started if self._start_s else None
         given = (ways, rank, moves, into.buffer, into.spans, source.buffer, source.spans, rows, late)
@@ -666,7 +584,6 @@ class Builder(Room):
         # Schedules of clusters are millions of these, so what is usual is checked first.
         if self._waiting:
             self._write_waiting()
-        self._noted = None
         _, giver, tensor, (top, bottom), (left, right) = source
         _, taker, target, rows, cols = into
         alike = source.rows == rows and source.cols == cols
@@ -733,7 +650,6 @@ class Builder(Room):
 
     def _add(self, action: Action, how: int, after: Sequence[Row]) -> int:
         """Add an action that waits for conflicting actions, and for some more."""
-        self._noted = None
         self._check(action)
         return self._after(action, how, after)
 
@@ -771,9 +687,6 @@ class Builder(Room):
                     )
 
 
-_HELD = 2**40  # from it on are kept the numbers of temporaries, below it those of tiles
-
-
 def _one_after_another(waiting: Sequence[Transfers]) -> Transfers:
     """Join several calls of :meth:`Builder.transfers` into one."""
     numbers: dict[tuple[tuple[str, Any], ...], int] = {}
@@ -791,6 +704,12 @@ def _one_after_another(waiting: Sequence[Transfers]) -> Transfers:
     return Transfers(
         np.concatenate(kinds), Slices.joined(sources), Slices.joined(intos), hows, np.concatenate(numbers_of)
     )
+
+
+def _ways(kind: NDArray[Any]) -> Ints:
+    """Return how actions of some kinds access what they write."""
+    # Most calls are of a few, for which two comparisons take less than np.isin.
+    return np.where((kind == ACCUMULATE) | (kind == REDUCE), ADD, WRITE)
 
 
 def _group_of(kind: int) -> str:
