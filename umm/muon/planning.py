@@ -187,6 +187,10 @@ class Planner:
         self.prices = [
             {name: PLACEMENTS[name](x, *local(x, grid), costs) for name in self.names} for x in weights
         ]
+        self._owned = {
+            x.name: Owned(each[OWNERS].owned, x.count, grid.ep if x.each > 1 and self._crowd == 1 else 1)
+            for x, each in zip(weights, self.prices, strict=True)
+        }
 
     def chosen(self, placements: Sequence[str]) -> list[Price]:
         """Return each weight's price in its placement; layers are owners."""
@@ -204,39 +208,31 @@ class Planner:
         """Return a bound below all mixes; and the program's mix, with its owners and with longest first."""
         weights = [
             Weight(
-                [each[name].shared * self._crowd for name in self.names],
-                [each[name].before for name in self.names],
-                [each[name].after for name in self.names],
-                [each[name].parts for name in self.names],
+                [x.shared * self._crowd for x in each.values()],
+                [x.before for x in each.values()],
+                [x.after for x in each.values()],
+                [x.parts for x in each.values()],
                 self.names.index(OWNERS),
-                self._owned(x, each[OWNERS]),
+                owned,
             )
-            for x, each in zip(self.weights, self.prices, strict=True)
+            for owned, each in zip(self._owned.values(), self.prices, strict=True)
         ]
         mix = solve(weights, self._bins, self._backward if self._overlap else None)
         placements = tuple(self.names[number] for number in mix.placements)
         candidates = [self.candidate(BEST, placements)]
         if all(mix.shares):
-            shares = {
-                x.name: share
-                for x, share, name in zip(self.weights, mix.shares, placements, strict=True)
-                if name == OWNERS
-            }
-            candidates.append(self._timed(BEST, placements, self._homes(shares)))
+            shares = dict(zip(self._owned, mix.shares, strict=True))
+            candidates.append(self.candidate(BEST, placements, shares))
         return mix.bound, candidates
 
-    def _owned(self, matrix: Matrix, price: Price) -> Owned:
-        groups = self.grid.ep if matrix.each > 1 and self._crowd == 1 else 1
-        return Owned(price.owned, matrix.count, groups)
-
-    def candidate(self, name: str, placements: Sequence[str]) -> _Candidate:
-        """Return a placement for each weight, with owners of longest first."""
-        owned = {
-            x.name: self._owned(x, each[OWNERS])
-            for x, each, placement in zip(self.weights, self.prices, placements, strict=True)
-            if placement == OWNERS
-        }
-        return self._timed(name, placements, self._homes(longest_first(owned, self._bins)))
+    def candidate(
+        self, name: str, placements: Sequence[str], shares: Mapping[str, Sequence[int]] | None = None
+    ) -> _Candidate:
+        """Return a placement for each weight, with owners of longest first if no shares are given."""
+        placed = zip(self._owned.items(), placements, strict=True)
+        owned = {weight: x for (weight, x), placement in placed if placement == OWNERS}
+        shares = shares or longest_first(owned, self._bins)
+        return self._timed(name, placements, self._homes({x: shares[x] for x in owned}))
 
     def _homes(self, shares: Mapping[str, Sequence[int]]) -> dict[str, tuple[int, ...]]:
         """Return the rank of each matrix, from each device's number of them: in turns, so that layers mix."""
@@ -251,12 +247,7 @@ class Planner:
         return homes
 
     def _timed(self, name: str, placements: Sequence[str], homes: dict[str, tuple[int, ...]]) -> _Candidate:
-        prices = self.chosen(placements)
-        owned = {
-            x.name: Owned(price.owned, x.count)
-            for x, price in zip(self.weights, prices, strict=True)
-            if x.name in homes
-        }
+        prices, owned = self.chosen(placements), {x: self._owned[x] for x in homes}
         shares = {
             x: _shares([rank // self._crowd for rank in ranks], self._bins) for x, ranks in homes.items()
         }
