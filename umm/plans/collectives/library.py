@@ -504,11 +504,11 @@ def all_to_all(x: AllToAll) -> None:
 def broadcast(x: Broadcast) -> None:
     """Every rank gets the root's piece."""
     source = x.given
-    choice, how = _rooted(x, "broadcast", source)
+    choice, how, straight = _rooted(x, "broadcast", source)
     with x.build.collective(choice.wait_s):
         if not choice.between:
             _in_order(x, choice, lambda r: [source] * (r == source.rank), lambda r: [x.into(r)])
-        if len(x.ranks) == 2:  # nobody relays anything
+        if straight:
             direct.broadcast(replace(x, manner=how))
             return
         hierarchical.broadcast(replace(x, manner=how), at_once=not choice.between)
@@ -517,28 +517,33 @@ def broadcast(x: Broadcast) -> None:
 def reduce(x: Reduce) -> None:
     """One rank gets the sum."""
     into = x.into
-    choice, how = _rooted(x, "reduce", x.given(x.ranks[0]))
+    choice, how, straight = _rooted(x, "reduce", x.given(x.ranks[0]))
     with x.build.collective(choice.wait_s):
         if not choice.between:
             _in_order(x, choice, lambda r: [x.given(r)], lambda r: [into] * (r == into.rank), ADD)
-        if len(x.ranks) == 2:
+        if straight:
             direct.reduce(replace(x, manner=how))
             return
         hierarchical.reduce(replace(x, manner=how), at_once=not choice.between)
 
 
-def _rooted(x: Exchange[Any, Any], what: str, piece: Slice) -> tuple[Choice, Manner]:
-    """Return how the library does a collective with a root: its two rounds in a node overlap by chunks."""
+def _rooted(x: Exchange[Any, Any], what: str, piece: Slice) -> tuple[Choice, Manner, bool]:
+    """Return how the library does a collective with a root, and whether all goes straight from or to it.
+
+    Else its two rounds in a node overlap by chunks.
+    """
     choice = _chosen(x, what, [piece])
     how = choice.manner(x.manner)
     if choice.between or x.manner.chunks is not None or choice is NOTHING:
-        return choice, how
-    p, latency = len(x.ranks), hears(x.build.machine, tuple(x.ranks), x.build.ranks)[1]
-    if p == 2:
-        return choice, how
+        return choice, how, False
+    p, (width, latency) = len(x.ranks), hears(x.build.machine, tuple(x.ranks), x.build.ranks)
+    nbytes = piece.elements * x.build.tensors[piece.tensor].itemsize
+    # Two more latencies than the library's start holds may take longer than all the bytes through the root.
+    late = max(0.0, 2 * latency - choice.wait_s)
+    if p == 2 or piece.elements < p or (p - 2) * nbytes * choice.charge / width < late:
+        return choice, how, True
     # A chunk's two messages with a rank take two latencies, which have to fit into the library's start: where
     # it starts too soon for several chunks, there is one.
-    nbytes = piece.elements * x.build.tensors[piece.tensor].itemsize
     most = choice.wait_s / (2 * latency) if latency else PIPELINED
     chunks = max(1, int(min(PIPELINED, nbytes // p // LEAST_CHUNK, most)))
     # The library's chunks are finer than the schedule's. All bytes pass the root's port. A broadcast's ranks
@@ -546,7 +551,7 @@ def _rooted(x: Exchange[Any, Any], what: str, piece: Slice) -> tuple[Choice, Man
     # first. That time is taken off the charge.
     beside = (p - 2 if what == "broadcast" else p - 1) / (p * chunks)
     choice = choice._replace(wait_s=max(0.0, choice.wait_s - 2 * chunks * latency))
-    return choice, replace(how, chunks=chunks, charge=choice.charge / (1.0 + beside))
+    return choice, replace(how, chunks=chunks, charge=choice.charge / (1.0 + beside)), False
 
 
 def _in_order(
