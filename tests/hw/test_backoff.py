@@ -78,3 +78,23 @@ def test_another_wait_begins_with_quick_looks(clock):
     pauses.restart()
     pauses.sleep()
     assert clock.pauses[-1] == FIRST_PAUSE
+
+
+def test_a_lock_that_another_rank_holds_is_tried_less_often_the_longer_it_is_held(clock):
+    """Every 20 us took 12 % of a core, on which the rank that holds it may multiply."""
+    locks = pytest.importorskip("umm_hw.mpi.locks")
+
+    class Taken(locks.Locks):
+        tries = 0
+
+        def __init__(self):
+            self.began = clock.now
+
+        def _exchange(self, rank, old, new):
+            self.tries += 1
+            clock.now += LOOK
+            return clock.now > self.began + 1.0
+
+    taken = Taken()
+    taken.take(0)
+    assert taken.tries * LOOK < 0.06

@@ -4,18 +4,17 @@ import fcntl
 import os
 import struct
 from threading import Lock
-from time import sleep
 
 import numpy as np
 from mpi4py import MPI
 from numpy.typing import NDArray
 
+from umm_hw.cores.backoff import Backoff
 from umm_hw.mpi import wait
 from umm_hw.mpi.windows import bytes_of
 
 _FREE, _TAKEN = np.zeros(1, dtype=np.int64), np.ones(1, dtype=np.int64)
 _FLOCK = "hhqqi4x"  # type, whence, start, length, process, as Linux wants them
-_PAUSE = 20e-6  # seconds between two tries to take a lock
 
 
 class Locks:
@@ -29,8 +28,9 @@ class Locks:
 
     def take(self, rank: int) -> None:
         """Wait until nobody holds a rank's lock, and hold it."""
+        pauses = Backoff(wait.USUAL_PAUSE)
         while not self._exchange(rank, _FREE, _TAKEN):
-            sleep(_PAUSE)
+            pauses.sleep()
 
     def release(self, rank: int) -> None:
         """Let others hold a rank's lock."""
