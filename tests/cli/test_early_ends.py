@@ -8,6 +8,7 @@ import sys
 import time
 import weakref
 from functools import cache
+from itertools import cycle, product
 from pathlib import Path
 
 import pytest
@@ -224,6 +225,7 @@ def test_a_search_that_is_ended_amid_what_follows_it_shows_the_best_that_it_prov
         assert result.stdout.count(f"on {results.machine}") == 1
 
 
+SIGNALS = (signal.SIGINT, signal.SIGTERM)
 LOG = Path(__file__).parents[1] / "machines/logs/vultr-b200.md"
 LAYER = ("--machine", "h100-8", "--chain", "mlp", "--tokens", 64, "--hidden", 48, "--ffn", 64)
 SEVERAL = ("--machine", "h100-8", "-m", "64,128,256", *SMALL[2:])
@@ -249,7 +251,7 @@ DRAWN_S = {"machine calibrate": 6.0 if WHOLE else 2.0}
 
 @cache
 def duration(command):
-    """Run a command to its end, once for both signals; its seconds."""
+    """Run a command to its end, once for all of its moments; its seconds."""
     began = time.perf_counter()
     assert umm(*LONG[command]).exit_code == 0
     return time.perf_counter() - began
@@ -276,12 +278,13 @@ class Moment:
 
 
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")  # a file that nobody had yet
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-@pytest.mark.parametrize("command", LONG)
+@pytest.mark.parametrize(
+    ("command", "number"), [*product(LONG, SIGNALS)] if WHOLE else [*zip(LONG, cycle(SIGNALS))]
+)
 def test_what_is_ended_at_a_random_moment_answers_or_says_so_and_leaves_nothing_half_written(
     command, number, tmp_path, monkeypatch
 ):
-    """Ten moments each, five of a minute's work; in the short form one, --json for one signal."""
+    """Ten moments each, five of a minute's work; in the short form one by one signal, half of them --json."""
     monkeypatch.chdir(tmp_path)
     usual = signal.signal(signal.SIGINT, signal.default_int_handler)
     drawn = random.Random(f"{command} {number}")
