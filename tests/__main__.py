@@ -1,9 +1,9 @@
 """All tests on two cores, both busy to the end: ``python -m tests [OPTION OF PYTEST …]``.
 
-Parts wait in a line for two workers, those that take longest first. One part has the tests that start many
-ranks, for two jobs of eight ranks on two cores would time each other out. Tests of jobs that fail or do not
-start have two or three ranks and mostly wait: they are beside all others. What a part prints is shown when it
-is done.
+Parts wait in a line for three workers, those that take longest first: ranks, and their doubles, which are
+threads, leave a core now and then while they wait. One part has the tests that start many ranks, for two
+jobs of eight ranks on two cores would time each other out. Tests of jobs that fail or do not start mostly
+wait, and have two or three ranks: they begin first. What a part prints is shown when it is done.
 """
 
 import subprocess
@@ -15,20 +15,21 @@ from time import perf_counter
 PYTEST = [sys.executable, "-m", "pytest", "-q", *sys.argv[1:]]
 FOLDERS = (
     ("algorithms", "conformance"),
-    ("chains",),
     ("cli",),
     ("space",),
-    ("explorer", "machines"),
+    ("chains",),
     ("golden", "hw", "schedules"),
+    ("explorer", "machines"),
 )
 """Folders by part, the longest first: to start and to collect takes 3 s a part. All else is a part too."""
 WAITING = ("tests/hw/test_mpi_failures.py", "tests/hw/test_mpi_starts.py")
 """Files whose tests wait for most of their time."""
+WORKERS = 3
 CACHE = ".pytest_cache/parts"
 
 
 def parts() -> list[list[str]]:
-    """Return the arguments of pytest for each part, of which the first is to run beside all others."""
+    """Return the arguments of pytest for each part, in the order in which they begin."""
     paths = [[f"tests/{name}" for name in folders] for folders in FOLDERS]
     others = [f"--ignore={path}" for part in paths for path in part]
     first, *rest = [["-m", "not mpi", *part] for part in paths]
@@ -55,10 +56,8 @@ def performed(part: list[str]) -> int:
 
 def main() -> int:
     began = perf_counter()
-    waiting, *others = parts()
-    with ThreadPoolExecutor(1) as beside, ThreadPoolExecutor(2) as workers:
-        waited = beside.submit(performed, waiting)
-        codes = [*workers.map(performed, others), waited.result()]
+    with ThreadPoolExecutor(WORKERS) as workers:
+        codes = [*workers.map(performed, parts())]
     print(f"all in {perf_counter() - began:.0f} s", flush=True)
     return max(abs(code) for code in codes)
 
