@@ -57,7 +57,7 @@ def borders(
     answer: Callable[[Any], object],
     between: Callable[[Any, Any], float | None],
 ) -> list[Any]:
-    """Return the values between two at which an answer changes, halving what is between unlike ones.
+    """Return the values between two at which an answer changes, halving each stretch whose ends differ.
 
     What comes and goes between two that are alike is not seen.
 
