@@ -707,9 +707,8 @@ def _one_after_another(waiting: Sequence[Transfers]) -> Transfers:
 
 
 def _ways(kind: NDArray[Any]) -> Ints:
-    """Return how actions of some kinds access what they write."""
-    # Most calls are of a few, for which two comparisons take less than np.isin.
-    return np.where((kind == ACCUMULATE) | (kind == REDUCE), ADD, WRITE)
+    """Return the access of each action to its output: only accumulates and reduces add."""
+    return np.where(is_one_of(kind, (ACCUMULATE, REDUCE)), ADD, WRITE)
 
 
 def _group_of(kind: int) -> str:
