@@ -1,7 +1,7 @@
 """Assignments near a bound below all of them, and those that a program has by name."""
 
 import heapq
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from functools import cache
@@ -14,7 +14,7 @@ from umm.plans.movement.choice import AHEAD, node_count
 from umm.program.schemes import on_nodes
 from umm.program.statements.multiply import is_multiply
 from umm.program.systems import shards_weights
-from umm.space.assignments import Place
+from umm.space.assignments import Assignments, Place
 from umm.space.bounds.program import LayoutProgram
 from umm.space.bounds.tables import Tables
 from umm.space.pricing.assignments import AssignmentPricer
@@ -34,7 +34,7 @@ def attempt_schemes(pricer: AssignmentPricer, incumbents: Incumbents) -> None:
     if schemes:
         schemes |= {name: dict(texts) for name, texts in pricer.points.outline.layouts.items()}
     places = {pricer.points.place(texts) for texts in schemes.values()}
-    able = [(pricer.bound(x), x) for x in places if x is not None and _fits(tables, x, incumbents.limit)]
+    able = [(pricer.bound(x), x) for x in places if x is not None and tables.memory(x) <= incumbents.limit]
     actions = {place: pricer.actions(place) for _, place in able}
     affordable = [x for x in able if incumbents.effort.affords(actions[x[1]], share=1.0)]
     # Some answer there has to be: where none of them is affordable, that with the fewest actions.
@@ -48,28 +48,28 @@ def attempt_schemes(pricer: AssignmentPricer, incumbents: Incumbents) -> None:
 
 def on_these_nodes(pricer: AssignmentPricer) -> dict[str, dict[str, str]]:
     """Return the layouts of the schemes that people use on the machine's nodes; none on one node."""
-    points, layouts = pricer.points, dict[str, dict[str, str]]()
+    points = pricer.points
     nodes = node_count(pricer.machine, points.ranks)
-    if nodes == 1 or points.named is not None or points.outline.has_experts:
-        return layouts
-    for name in on_nodes(nodes, points.ranks // nodes):
-        with suppress(InputError):  # a chain of one's own without the layouts that tell a tensor's kind
-            layouts[name] = dict(points.outline.layouts_of(name, points.ranks))
-    return layouts
+    if nodes == 1 or points.named is not None:
+        return {}
+    return _by_name(points, on_nodes(nodes, points.ranks // nodes))
 
 
 def on_this_node(pricer: AssignmentPricer) -> dict[str, dict[str, str]]:
     """Return the layouts of tensor parallelism in groups of ranks of one node, where nothing was chosen."""
     points, ranks = pricer.points, pricer.points.ranks
-    if node_count(pricer.machine, ranks) > 1 or not points.free or points.outline.has_experts:
+    if node_count(pricer.machine, ranks) > 1 or not points.free:
         return {}
-    result = dict[str, dict[str, str]]()
-    for groups in range(2, ranks):
-        if ranks % groups == 0:
-            name = f"tp{ranks // groups}-dp{groups}"
-            with suppress(InputError):  # a chain of one's own without the layouts that tell a tensor's kind
-                result[name] = dict(points.outline.layouts_of(name, ranks))
-    return result
+    return _by_name(points, (f"tp{ranks // x}-dp{x}" for x in range(2, ranks) if ranks % x == 0))
+
+
+def _by_name(points: Assignments, names: Iterable[str]) -> dict[str, dict[str, str]]:
+    """Return the layouts of schemes; none of a mixture, nor those that a chain lacks."""
+    layouts = dict[str, dict[str, str]]()
+    for name in names if not points.outline.has_experts else ():
+        with suppress(InputError):  # a chain of one's own without the layouts that tell a tensor's kind
+            layouts[name] = dict(points.outline.layouts_of(name, points.ranks))
+    return layouts
 
 
 def near_the_bound(pricer: AssignmentPricer, incumbents: Incumbents) -> LayoutProgram:
@@ -99,7 +99,7 @@ def near_the_bound(pricer: AssignmentPricer, incumbents: Incumbents) -> LayoutPr
     waiting: list[tuple[float, float, Place]] = []
     seen = set[Place]()
     for places, first in ((named, True), ([*starts, *near], False)):
-        fitting = {x for x in places if x is not None and _fits(tables, x, limit)}
+        fitting = {x for x in places if x is not None and tables.memory(x) <= limit}
         bounds = sorted((pricer.bound(place), place) for place in fitting)
         waiting += [(0.0 if first else bound, bound, place) for bound, place in bounds if place not in seen]
         seen |= fitting
@@ -130,7 +130,7 @@ def near_the_bound(pricer: AssignmentPricer, incumbents: Incumbents) -> LayoutPr
         if choice is not None and incumbents.first and choice.makespan_s <= incumbents.first.makespan_s:
             # Only the best so far opens its neighbours; its makespan over its bound scales theirs.
             for other in _beside(tables, place):
-                if other not in seen and _fits(tables, other, limit):
+                if other not in seen and tables.memory(other) <= limit:
                     seen.add(other)
                     busiest, rough[other] = tables.busiest(other), choice.makespan_s / least
                     heapq.heappush(waiting, (busiest * rough[other], busiest, other))
@@ -171,7 +171,7 @@ def near_the_schemes(pricer: AssignmentPricer, incumbents: Incumbents) -> None:
         if choice.makespan_s < NEAR * incumbents.first.makespan_s:
             exceeds = choice.makespan_s / estimate(place)
             for other in _beside(tables, place):
-                if other not in seen and _fits(tables, other, incumbents.limit):
+                if other not in seen and tables.memory(other) <= incumbents.limit:
                     seen.add(other)
                     heapq.heappush(waiting, (estimate(other) * exceeds, other))
 
@@ -183,7 +183,7 @@ def _lowest(tables: Tables, place: Place, limit: int, estimate: Callable[[Place]
         lower, beside = min((estimate(x), x) for x in (place, *_beside(tables, place)))
         # A relative margin, since sums in another order differ in their
         # last digits and could go round in circles.
-        if lower >= least * (1 - 1e-9) or not _fits(tables, beside, limit):
+        if lower >= least * (1 - 1e-9) or tables.memory(beside) > limit:
             return place
         least, place = lower, beside
 
@@ -287,7 +287,7 @@ def divide(pricer: AssignmentPricer, incumbents: Incumbents, program: LayoutProg
         # A merge of two ascending streams: listed bounds, and those
         # tightened by order, which went back to wait.
         if after and after[0] <= least:
-            if _fits(pricer.tables, after[1], incumbents.limit):
+            if pricer.tables.memory(after[1]) <= incumbents.limit:
                 heapq.heappush(waiting, (max(after[0], pricer.bound(after[1])), after[1]))
             after = next(closed, None)
             continue
@@ -340,10 +340,6 @@ def _beside(tables: Tables, place: Place) -> Iterator[Place]:
         for choice in range(count):
             if choice != place[group]:
                 yield (*place[:group], choice, *place[group + 1 :])
-
-
-def _fits(tables: Tables, place: Place, limit: int) -> bool:
-    return tables.memory(place) <= limit
 
 
 FAR, LONG = 4.0, 50_000
