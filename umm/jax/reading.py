@@ -46,9 +46,8 @@ class Reader:
         """Add an argument of the function."""
         shape, floating = variable.aval.shape, np.issubdtype(variable.aval.dtype, np.inexact)
         floating = floating or str(variable.aval.dtype) == "bfloat16"
-        self.graph.label = label
         made = self.graph.leaf(kind, shape if floating else (*shape, 1))
-        self.graph.label = ""
+        made.node.label = label
         self.values[variable] = made if floating else Tokens(made)
 
     def constant(self, variable: Any, value: Any) -> None:
@@ -107,9 +106,8 @@ class Reader:
         if isinstance(x, np.ndarray):
             return x[number]
         if isinstance(x, Value) and x.node.kind == "weight":
-            self.graph.label = x.node.label
             made = self.graph.leaf("weight", x.shape[1:])
-            self.graph.label = ""
+            made.node.label = x.node.label
             return made
         part = self.graph.sliced(x, 0, number, number + 1) if isinstance(x, Value) else None
         return part and Value(part.node, part.dims[1:])

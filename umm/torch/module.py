@@ -46,7 +46,7 @@ def chain(module: Any, example_inputs: Any, *, name: str = "module") -> Traced:
         elif node.op == "call_function":
             reader.read(node)
         elif node.op == "output":
-            given = [reader.values.get(x) for x in _flat(node.args)]
+            given = [reader.values.get(x) for x in torch.utils._pytree.tree_leaves(node.args)]
     outputs = [x.node for x in given if isinstance(x, Value)]
     if not outputs or not reader.flop:
         raise ProblemError(
@@ -150,10 +150,6 @@ def _blocks(module: Any) -> Any:
     return block
 
 
-def _flat(args: Any) -> list[Any]:
-    return [y for x in args for y in (_flat(x) if isinstance(x, (list, tuple)) else [x])]
-
-
 def _elements(node: Any, weights: Mapping[str, str]) -> Any:
     """Return a constant's elements, whole numbers given as ones; None if they cannot be computed."""
     import torch
@@ -161,26 +157,19 @@ def _elements(node: Any, weights: Mapping[str, str]) -> Any:
     known: dict[Any, Any] = {}
 
     def of(x: Any) -> Any:
-        if isinstance(x, (list, tuple)):
-            return type(x)(of(y) for y in x)
         if isinstance(x, torch.device):
             return torch.device("cpu")
         return known[x] if isinstance(x, torch.fx.Node) else x
 
-    order: list[Any] = []
-    stack = [(node, False)]
-    seen = set[Any]()
+    needed, stack = set[Any](), [node]
     while stack:
-        x, ready = stack.pop()
-        if ready:
-            order.append(x)
-        elif x not in seen:
-            seen.add(x)
-            stack.append((x, True))
-            stack += [(y, False) for y in x.all_input_nodes]
+        x = stack.pop()
+        if x not in needed:
+            needed.add(x)
+            stack += x.all_input_nodes
     try:
         with torch.no_grad():
-            for x in order:
+            for x in (y for y in node.graph.nodes if y in needed):
                 value = x.meta.get("val")
                 if x.op == "placeholder":
                     if x.name in weights:
@@ -189,7 +178,8 @@ def _elements(node: Any, weights: Mapping[str, str]) -> Any:
                         torch.ones(value.shape, dtype=value.dtype) if hasattr(value, "shape") else value
                     )
                 elif "_assert" not in str(x.target):
-                    known[x] = x.target(*of(x.args), **{y: of(z) for y, z in x.kwargs.items()})
+                    args, named = torch.utils._pytree.tree_map(of, (x.args, x.kwargs))
+                    known[x] = x.target(*args, **named)
             return known[node]
     except (RuntimeError, TypeError, NotImplementedError):
         return None
