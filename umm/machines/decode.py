@@ -80,7 +80,7 @@ class Decode(Attention):
     chunk: Keys | list[Keys]
     # Parts that keys are cut into at most; of flash3 those that a CUDA graph has, in place of its heuristic.
     key_parts: Count = UNLIMITED
-    column: Time = 0.0  # seconds that a part takes more for each column of a key and a value
+    column: Time = 0.0  # seconds that a part takes more for each column of a key and a value of 8 query heads
     # Seconds in which vLLM's FlashAttention 2 orders several sequences' queries by heads that they share.
     swap: Time = 0.0
     merge: Time = 0.0  # seconds in which one part adds up a column of a query head
@@ -127,7 +127,7 @@ class Decode(Attention):
         rate = self.value * np.asarray(peak) * (2.0 if self.narrow else 1.0)
         products = rows * 2.0 * (head + value) * slots / rate
         per_key = np.maximum(read * itemsize / at_head(head, self.head, self.feed), products)
-        ramp = self.ramp + self.column * (head + value)
+        ramp = self.ramp + self.column * (head + value) * rows / LEAST_ROWS
         unit = np.asarray(np.inf)
         for parts, each, added in self.ways(tokens, items):
             merged = self.split + self.merge * np.minimum(group, size) * value / parts
