@@ -593,6 +593,29 @@ def test_tiles_of_gpus_that_others_have_more_of_take_what_the_slowest_links_do(w
         assert seconds(what, 2**26, name, ranks) == pytest.approx(law, rel=0.07)
 
 
+@pytest.mark.parametrize("what", ["broadcast", "reduce"])
+@pytest.mark.parametrize("name", ["aurora-12", "pvc-12-planes"])
+def test_tiles_of_several_gpus_with_a_root_go_by_planes(name, what):
+    """A chain from GPU to GPU took 2.6 to 4.3 times as long as the law."""
+    for ranks in (4, 8, 12):
+        for nbytes in (64, 2**16, 2**20, 2**22, 2**24, 2**28):
+            law = choose(machine_of(name), what, tuple(range(ranks)), ranks, nbytes).seconds
+            assert seconds(what, nbytes, name, ranks) == pytest.approx(law, rel=0.35)
+
+
+@pytest.mark.parametrize("what", ["broadcast", "reduce"])
+@pytest.mark.parametrize("ranks", [3, 4, 6, 12])
+def test_by_planes_every_rank_has_what_the_root_sends_or_gets_the_sum(what, ranks):
+    for root in (0, ranks - 1):
+        for nbytes in (4, 52, 2**22):
+            asked = {"nbytes": nbytes, "machine": "aurora-12", "ranks": ranks, "algorithm": "library"}
+            schedule = umm.collective(what, root=root, **asked)
+            check(schedule)
+            assert not races(schedule)
+            runs = measure(schedule, executor("numpy", replica=None), "numpy", iters=1, warmup=0, check=True)
+            assert runs.check.ok
+
+
 def test_pairs_between_nodes_exchange_at_once_and_rings_of_one_rank_a_node_in_one_chunk():
     machine = umm.machine("dgx-h100x4")
     for what, ranks in (("all-to-all", range(16)), ("all-gather", range(0, 32, 8))):

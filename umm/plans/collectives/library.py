@@ -16,7 +16,7 @@ from math import inf, log2
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from umm.machines import Machine
-from umm.plans.collectives import direct, hierarchical
+from umm.plans.collectives import direct, hierarchical, planes
 from umm.plans.collectives.closed_forms import HALVES, closed_form
 from umm.plans.collectives.rings import nodes_of, tiers_of
 from umm.plans.collectives.way import (
@@ -234,6 +234,8 @@ def _over_tiers(
     n, q, phases = len(groups), len(groups[0]), PHASES.get(what, 1)
     far, latency = hears(machine, tuple(group[0] for group in groups), total)
     width, near = hears(machine, tuple(groups[0]), total)
+    if what in ROOTED:
+        return _rooted_over_tiers((n, q), nbytes, (far, latency), (width, near), name, pace)
     # Each of the n · q ranks owns one share; n − 1 shares come over the far links, and n · (q − 1) pass the
     # near ones, since a sibling passes on what it got for the other.
     share = phases * nbytes / (n * q)
@@ -253,6 +255,38 @@ def _over_tiers(
     else:
         slower *= max(LEAST_BETWEEN, (busy - takes / chunks) / within)
     return Choice(name, wait, slower, over, chunks, start + longer, groups=n)
+
+
+def _rooted_over_tiers(
+    groups: tuple[int, int],
+    nbytes: int,
+    far: tuple[float, float],
+    inside: tuple[float, float],
+    name: str,
+    pace: "Pace",
+) -> Choice:
+    """Return how a library does a broadcast or a reduce of some groups of some ranks, by planes."""
+    # Each place of a group moves its share by all links of its plane to or from the root's group; the root
+    # moves all of it inside its own group.
+    (n, q), (wide, latency), (width, near) = groups, far, inside
+    takes, within = nbytes / q / pace.rate(n, wide), nbytes / pace.rate(q, width)
+    start = pace.start_s(n * q)
+    seconds = start + max(takes, within)
+    candidates = []
+    for straight, chunks in product((False, True) if n > 2 else (True,), range(1, PIPELINED + 1)):
+        if chunks > max(1, nbytes // (n * q) // LEAST_CHUNK):
+            continue
+        # The library's chunks are finer than the schedule's: what the first and the last chunk take inside
+        # groups, and relays of the last one, or sums of the first, are taken off what all links are charged.
+        relays = n - 1.0 if straight else 1.0 + (n - 1) / (n * chunks)
+        latencies = latency * (chunks if straight else 2 * chunks + 1) + 2 * near
+        wait, busy = max(0.0, start - latencies), takes * relays + within / chunks
+        share = max(LEAST_BETWEEN, min(1.0, (seconds - wait - latencies) / busy))
+        candidates.append((max(seconds, wait + latencies + share * busy), -share, chunks, straight, wait))
+    # Of the fastest the one whose links are charged most of what they carry.
+    _, less, chunks, straight, wait = min(candidates)
+    over, slower = -less * wide * takes * q / nbytes, -less * width * within / nbytes
+    return Choice(name, wait, slower, over, chunks, seconds, straight, groups=n)
 
 
 @lru_cache(maxsize=64)
@@ -508,6 +542,9 @@ def broadcast(x: Broadcast) -> None:
     with x.build.collective(choice.wait_s):
         if not choice.between:
             _in_order(x, choice, lambda r: [source] * (r == source.rank), lambda r: [x.into(r)])
+        if choice.groups:
+            planes.broadcast(replace(x, manner=how), chunks=choice.chunks, straight=choice.at_once)
+            return
         if straight:
             direct.broadcast(replace(x, manner=how))
             return
@@ -521,6 +558,9 @@ def reduce(x: Reduce) -> None:
     with x.build.collective(choice.wait_s):
         if not choice.between:
             _in_order(x, choice, lambda r: [x.given(r)], lambda r: [into] * (r == into.rank), ADD)
+        if choice.groups:
+            planes.reduce(replace(x, manner=how), chunks=choice.chunks, straight=choice.at_once)
+            return
         if straight:
             direct.reduce(replace(x, manner=how))
             return
@@ -536,7 +576,10 @@ def _rooted(x: Exchange[Any, Any], what: str, piece: Slice) -> tuple[Choice, Man
     how = choice.manner(x.manner)
     if choice.between or x.manner.chunks is not None or choice is NOTHING:
         return choice, how, False
-    p, (width, latency) = len(x.ranks), hears(x.build.machine, tuple(x.ranks), x.build.ranks)
+    where, p = (x.build.machine, tuple(x.ranks), x.build.ranks), len(x.ranks)
+    width, latency = hears(*where)
+    if tiered(x.build.machine):
+        width = _all_hear(*where)
     nbytes = piece.elements * x.build.tensors[piece.tensor].itemsize
     # Two more latencies than the library's start holds may take longer than all the bytes through the root.
     late = max(0.0, 2 * latency - choice.wait_s)
