@@ -332,6 +332,24 @@ def test_a_quantised_file_is_served_in_its_type_and_says_so(quantization, precis
     assert ("quantization_config" in words) == bool(quantization)
 
 
+def test_a_head_in_8_bits_is_read_and_kept_so_where_the_file_names_it():
+    """qwen3-32b: 151,936 rows of 5,120 weights took 2 bytes each, whatever the file says of lm_head."""
+    model, named = find_model("qwen3-32b"), {"quant_method": "modelopt", "quant_algo": "MIXED_PRECISION"}
+    layers = {f"model.layers.{i}.mlp.{x}_proj": "FP8" for i in range(64) for x in ("gate", "up", "down")}
+    plain, short = (
+        replace(
+            model, quantization=named | {"quantized_layers": {x: {"quant_algo": y} for x, y in z.items()}}
+        )
+        for z in (layers, layers | {"lm_head": "FP8"})
+    )
+    before, after = (served(x, concurrency=1, precision="fp8") for x in (plain, short))
+    fewer = 151_936 * 5_120
+    assert before.memory["weights"] - after.memory["weights"] == fewer
+    assert 0.7 * fewer / 4.8e12 < before.decode - after.decode < 1.5 * fewer / 4.8e12
+    same = [served(x, concurrency=1, precision="bf16") for x in (plain, short)]
+    assert same[0] == same[1]
+
+
 def test_few_rows_read_weights_of_4_bits_as_stored_also_where_the_device_has_no_rate_of_them():
     """qwen3-32b, one request, one rank: 32 billion weights of 2, 1 and 0.53 bytes."""
     model = find_model("qwen3-32b")

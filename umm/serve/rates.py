@@ -23,6 +23,7 @@ from umm.machines import Machine
 from umm.plans.collectives.library import seconds_alone
 from umm.program.functions.attention import Heads
 from umm.program.models.layers import Attention, LinearAttention, Mamba, Model
+from umm.program.models.weights import Quantization
 from umm.units import parse_seconds
 
 BF16 = 2
@@ -127,6 +128,12 @@ def kernels_of(engine: str, model: Model, machine: Machine) -> str:
     return f"{engine}+{backend}" if engine == "sglang" and backend and heads and measured else engine
 
 
+def head_of(model: Model, precision: str) -> str:
+    """Return the precision of a model's head: its file's, if weights are served in few bits."""
+    stored = Quantization(model.quantization, model.dtype).stored("lm_head").name
+    return "bf16" if precision == "bf16" else QUANTIZED.get(stored, "bf16")
+
+
 @dataclass(frozen=True)
 class Rates:
     """Prices of an engine's kernels."""
@@ -135,6 +142,7 @@ class Rates:
     engine: Engine
     precision: str  # type of the weights' multiplies
     mixture: bool = False  # whether the model has experts; few bits are those of their weights alone then
+    head: str = "bf16"  # precision of the multiply by which a token's logits come
     laws: float = 1.0  # factor of the seconds of attention and experts by the machine's laws
     _known: dict[tuple[object, ...], float] = field(default_factory=dict, compare=False, repr=False)
 
@@ -151,6 +159,11 @@ class Rates:
         """
         dtype = DTYPES[self.outside]
         return "" if self.outside == "int4" or rated(dtype) not in self.machine.peaks else dtype
+
+    def logits(self, tokens: int, vocab: int, hidden: int) -> float:
+        """Return the seconds of the multiply by the head."""
+        dtype = DTYPES[self.head]
+        return self.gemm(tokens, vocab, hidden, dtype if rated(dtype) in self.machine.peaks else "bfloat16")
 
     def gemm(self, m: int, n: int, k: int, dtype: str) -> float:
         """Return the seconds of one multiply, without a dtype of weights that kernels expand.

@@ -11,7 +11,7 @@ from umm.program.models.layers import Model
 from umm.program.models.split import check_split
 from umm.serve.deployment import Deployment
 from umm.serve.layers import Batch, seconds_of
-from umm.serve.rates import STORED, Rates, find_engine
+from umm.serve.rates import STORED, Rates, find_engine, head_of
 from umm.units import format_bytes
 
 USED = 0.9  # share of a device's memory that engines fill (vLLM: `--gpu-memory-utilization`)
@@ -53,7 +53,8 @@ def rates_of(model: Model, machine: Machine, deployment: Deployment, engine: str
         raise ProblemError(
             f"--moe-tp {deployment.moe_tp} splits experts, and {model.name} has none; leave out --moe-tp"
         )
-    return Rates(machine, find_engine(engine), deployment.precision, mixture)
+    precision = deployment.precision
+    return Rates(machine, find_engine(engine), precision, mixture, head_of(model, precision))
 
 
 def device_memory(machine: Machine) -> float:
@@ -113,11 +114,7 @@ def iteration(model: Model, batch: Batch, ends: int) -> float:
     for layer, count in model.kinds.items():
         took += sum(seconds_of(block, batch) for block in layer.blocks) * count
     vocab = -(-model.vocab // batch.deployment.tp)
-    return (
-        took
-        + batch.rates.gemm(ends, vocab, model.hidden, "bfloat16")
-        + batch.rates.passes(16.0 * ends * vocab, 4)
-    )
+    return took + batch.rates.logits(ends, vocab, model.hidden) + batch.rates.passes(16.0 * ends * vocab, 4)
 
 
 def serve(model: Model, deployment: Deployment, rates: Rates, prefill: Deployment | None = None) -> Served:
@@ -247,7 +244,10 @@ def stalls(prompts: float, groups: int) -> float:
 def _memory(model: Model, d: Deployment, rates: Rates) -> dict[str, float]:
     """Return the bytes of a rank by part."""
     shared, groups = d.experts_split
-    dense = sum(x.elements for x in model.ends()) * 2 / d.tp
+    ends = {
+        x.module: x.elements * STORED[rates.head if x.module == "lm_head" else "bf16"] for x in model.ends()
+    }
+    dense = sum(ends.values()) / d.tp
     experts = 0.0
     for layer, count in model.kinds.items():
         for weight in layer.weights(model.hidden):
