@@ -10,28 +10,8 @@ from typing import Any
 import numpy as np
 
 from umm.machines import Machine
+from umm.plans.collectives import way
 from umm.plans.collectives.rings import Hop, Journey, Ring, nodes_of, ring_of
-from umm.plans.collectives.way import (
-    AllToAll,
-    Broadcast,
-    Exchange,
-    Gather,
-    Manner,
-    Own,
-    Reduce,
-    Rooms,
-    Scatter,
-    Sums,
-    Way,
-    columns,
-    copied,
-    each_copied,
-    in_parts,
-    one_collective,
-    parted,
-    room_for,
-    sum_places,
-)
 from umm.schedules.table.buffers import Slice
 from umm.schedules.table.details import PUT
 from umm.schedules.writer.builder import Builder, How
@@ -69,23 +49,23 @@ def one_ring(machine: Machine, ranks: Sequence[int], total: int) -> list[Ring]:
     return [ring_of(machine, tuple(ranks), total)]
 
 
-@one_collective
-def all_gather(x: Gather, rings_of: RingsOf = one_ring) -> None:
+@way.one_collective
+def all_gather(x: way.Gather, rings_of: RingsOf = one_ring) -> None:
     """Every rank gets every piece; each goes the shorter way round, half of it each way to the opposite.
 
     Of several rings each has a part of every piece.
     """
     into, manner = x.into, x.manner
     rings = rings_of(x.build.machine, x.ranks, x.build.ranks)
-    each_copied(x, x.given, Own(into))
+    way.each_copied(x, x.given, way.Own(into))
     hops = [(number, *hop) for number, hop in _hops(rings, manner.directions)]
     if not hops:
         return
-    ring, origin, source, target, way, part, parts = np.array(hops, dtype=np.int64).T
+    ring, origin, source, target, side, part, parts = np.array(hops, dtype=np.int64).T
     # The first hop reads the piece where it is given; later hops read the copy that has arrived.
     first = source == origin
-    sources = columns(into, source, origin).replaced(first, columns(x.given, origin[first]))
-    targets, halves = columns(into, target, origin), parts == 2
+    sources = way.columns(into, source, origin).replaced(first, way.columns(x.given, origin[first]))
+    targets, halves = way.columns(into, target, origin), parts == 2
     # Each ring carries one part of every piece, and the halves of the opposite rank are cut from that part.
     if len(rings) > 1:
         sources, targets = (each.parts(ring, ring, len(rings)) for each in (sources, targets))
@@ -97,30 +77,31 @@ def all_gather(x: Gather, rings_of: RingsOf = one_ring) -> None:
     hows = [
         lane_of(x.build, "copy_out", side, _of_ring(manner, number, side, rings)) for number, side in ways
     ]
-    x.build.transfers(np.full(len(hops), PUT), sources, targets, hows, ring * manner.directions + way)
+    x.build.transfers(np.full(len(hops), PUT), sources, targets, hows, ring * manner.directions + side)
 
 
-@one_collective
-def reduce_scatter(x: Scatter, rings_of: RingsOf = one_ring) -> None:
+@way.one_collective
+def reduce_scatter(x: way.Scatter, rings_of: RingsOf = one_ring) -> None:
     """Every owner gets its sum: the way of an all-gather back, each rank adding its own part."""
     rings = rings_of(x.build.machine, x.ranks, x.build.ranks)
     # A sum retraces the gather from the farthest rank to its owner; each rank adds its part as it passes.
-    sums, room_of, given, manner = Sums(x), Rooms(x), x.given, x.manner
-    for number, (owner, target, source, way, part, parts) in _hops(rings, manner.directions, back=True):
+    sums, room_of, given, manner = way.Sums(x), way.Rooms(x), x.given, x.manner
+    for number, (owner, target, source, side, part, parts) in _hops(rings, manner.directions, back=True):
         so_far = sums.so_far(given(source, owner), room_of(source, owner))
         next_sum = sums.begun(given(target, owner), room_of(target, owner))
-        ends = (parted(parted(each, number, len(rings)), part, parts) for each in (so_far, next_sum))
-        x.build.accumulate(*ends, **lane_of(x.build, "accumulate", way, _of_ring(manner, number, way, rings)))
+        ends = (way.parted(way.parted(each, number, len(rings)), part, parts) for each in (so_far, next_sum))
+        how = lane_of(x.build, "accumulate", side, _of_ring(manner, number, side, rings))
+        x.build.accumulate(*ends, **how)
     for rank in x.ranks:
         sums.begun(given(rank, rank), x.into(rank))
 
 
-@one_collective
-def all_to_all(x: AllToAll) -> None:
+@way.one_collective
+def all_to_all(x: way.AllToAll) -> None:
     """Every piece goes the shorter way round, those that go farthest first, so that no link stands idle."""
     ring, given, into = ring_of(x.build.machine, tuple(x.ranks), x.build.ranks), x.given, x.into
     for rank in x.ranks:
-        copied(x.build, given(rank, rank), into(rank, rank))
+        way.copied(x.build, given(rank, rank), into(rank, rank))
     journeys = [
         journey
         for origin in ring.order
@@ -131,27 +112,27 @@ def all_to_all(x: AllToAll) -> None:
     # Longest first is list scheduling by remaining path: short journeys fill the gaps that long ones leave.
     journeys.sort(key=lambda journey: -len(journey.ranks))
     at = [given(journey.ranks[0], journey.ranks[-1]) for journey in journeys]
-    at = [parted(piece, way.part, way.parts) for piece, way in zip(at, journeys, strict=True)]
+    at = [way.parted(piece, y.part, y.parts) for piece, y in zip(at, journeys, strict=True)]
     for hop in range(1, len(ring.order)):
-        for number, (passed, way, part, parts) in enumerate(journeys):
+        for number, (passed, side, part, parts) in enumerate(journeys):
             if hop >= len(passed):
                 continue
             if hop == len(passed) - 1:
-                next_piece = parted(into(passed[-1], passed[0]), part, parts)
+                next_piece = way.parted(into(passed[-1], passed[0]), part, parts)
             else:
                 # Two slots alternate, so that a rank can receive the next relay while it still sends the last
                 # one.
-                slot = ("relayed", way, len(passed), hop % 2)
-                next_piece = room_for(x.build, at[number], passed[hop], slot)
+                slot = ("relayed", side, len(passed), hop % 2)
+                next_piece = way.room_for(x.build, at[number], passed[hop], slot)
             x.build.put(at[number], next_piece, **x.manner.how)
             at[number] = next_piece
 
 
-@one_collective
-def broadcast(x: Broadcast) -> None:
+@way.one_collective
+def broadcast(x: way.Broadcast) -> None:
     """In chunks from rank to rank, half of it each way round."""
     root = x.given.rank
-    copied(x.build, x.given, x.into(root))
+    way.copied(x.build, x.given, x.into(root))
     journeys = trails(x, x.ranks, root)
     chunks = chunk_count(x, x.given, journeys)
     pieces_of = [
@@ -166,10 +147,10 @@ def broadcast(x: Broadcast) -> None:
                     x.build.put(*ends, **lane_of(x.build, "copy_out", trail.way, x.manner))
 
 
-@one_collective
-def reduce(x: Reduce) -> None:
+@way.one_collective
+def reduce(x: way.Reduce) -> None:
     """The way of a broadcast back, each rank adding its own part."""
-    root, sums, sum_at = x.into.rank, Sums(x), sum_places(x)
+    root, sums, sum_at = x.into.rank, way.Sums(x), way.sum_places(x)
     journeys = trails(x, x.ranks, root)
     chunks = chunk_count(x, x.into, journeys)
     pieces = [
@@ -195,16 +176,16 @@ def reduce(x: Reduce) -> None:
 
 def _chunks(piece: Slice, trail: Journey, chunks: int) -> list[Slice]:
     """Return in chunks the part of a slice that goes along a trail."""
-    part = parted(piece, trail.part, trail.parts)
-    return [parted(part, chunk, chunks) for chunk in range(chunks)]
+    part = way.parted(piece, trail.part, trail.parts)
+    return [way.parted(part, chunk, chunks) for chunk in range(chunks)]
 
 
-def trails(x: Exchange[Any, Any], ranks: Sequence[int], root: int) -> list[Journey]:
+def trails(x: way.Exchange[Any, Any], ranks: Sequence[int], root: int) -> list[Journey]:
     """Return the ways from one of some ranks past all others of these."""
     return ring_of(x.build.machine, tuple(ranks), x.build.ranks).trails(root, x.manner.directions)
 
 
-def chunk_count(x: Exchange[Any, Any], piece: Slice, trails: Sequence[Journey], inside: int = 0) -> int:
+def chunk_count(x: way.Exchange[Any, Any], piece: Slice, trails: Sequence[Journey], inside: int = 0) -> int:
     """Return in how many parts something follows itself along a chain.
 
     With c parts the last arrives after c + h − 1 turns of latency + bytes / (c · bandwidth), where h are the
@@ -231,16 +212,16 @@ def chunk_count(x: Exchange[Any, Any], piece: Slice, trails: Sequence[Journey], 
     return max(1, min(MOST_CHUNKS, round(sqrt((longest + inside - 2) * seconds / latency))))
 
 
-def lane_of(build: Builder, group: str, way: int, manner: Manner) -> How:
+def lane_of(build: Builder, group: str, side: int, manner: way.Manner) -> How:
     """Return how a transfer goes, on the lane of its own direction, so that none waits for the other's."""
     how = manner.how
-    how.setdefault("lane", f"{group}.{(manner.port + way) % build.lanes[group]}")
+    how.setdefault("lane", f"{group}.{(manner.port + side) % build.lanes[group]}")
     return how
 
 
-def _of_ring(manner: Manner, number: int, way: int, rings: Sequence[Ring]) -> Manner:
+def _of_ring(manner: way.Manner, number: int, side: int, rings: Sequence[Ring]) -> way.Manner:
     """Return how the bytes of one of several rings go: on lanes of its own, for none waits for another."""
-    return manner if len(rings) == 1 else replace(manner, lane=f"{manner.lane or 'ring'}.{number}.{way}")
+    return manner if len(rings) == 1 else replace(manner, lane=f"{manner.lane or 'ring'}.{number}.{side}")
 
 
 def refuses_several(machine: Machine, ranks: Sequence[int], total: int) -> str | None:
@@ -256,14 +237,14 @@ def refuses_several(machine: Machine, ranks: Sequence[int], total: int) -> str |
     return None
 
 
-WAY = Way(
+WAY = way.Way(
     "ring",
     "From neighbour to neighbour, both ways round at once.",
     "Thakur, Rabenseifner and Gropp (2005); How to Scale Your Model, part 3",
     {
         "all-gather": all_gather,
         "reduce-scatter": reduce_scatter,
-        "all-reduce": in_parts(reduce_scatter, all_gather),
+        "all-reduce": way.in_parts(reduce_scatter, all_gather),
         "all-to-all": all_to_all,
         "broadcast": broadcast,
         "reduce": reduce,
@@ -273,14 +254,14 @@ WAY = Way(
 
 _BY_SEVERAL = [partial(write, rings_of=several_rings) for write in (reduce_scatter, all_gather)]
 WAYS = (
-    Way(
+    way.Way(
         "rings",
         "Between nodes of unlike sizes: as many rings as the smallest has ranks, each by cards of its own.",
         "NVIDIA NCCL, whose channels are rings through different cards",
         {
             "all-gather": _BY_SEVERAL[1],
             "reduce-scatter": _BY_SEVERAL[0],
-            "all-reduce": in_parts(*_BY_SEVERAL),
+            "all-reduce": way.in_parts(*_BY_SEVERAL),
         },
         refuses_several,
     ),

@@ -9,19 +9,7 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 
 from umm.machines import Machine
-from umm.plans.collectives import direct
-from umm.plans.collectives.way import (
-    AllReduce,
-    Broadcast,
-    Exchange,
-    Reduce,
-    Sums,
-    Way,
-    Writer,
-    copied,
-    one_collective,
-    sum_places,
-)
+from umm.plans.collectives import direct, way
 from umm.schedules.table.buffers import Slices
 from umm.schedules.table.details import PUT
 
@@ -35,20 +23,20 @@ LONGEST = 16
 TREE, DOUBLING, RING = "tree", "scatter-doubling", "scatter-ring"
 
 
-@one_collective
-def broadcast(x: Broadcast) -> None:
+@way.one_collective
+def broadcast(x: way.Broadcast) -> None:
     """Whoever has it puts it into one that has not."""
     root = x.given.rank
-    copied(x.build, x.given, x.into(root))
+    way.copied(x.build, x.given, x.into(root))
     for parent, child in branches(x.ranks, root):
         piece = x.given if parent == root else x.into(parent)
         x.build.put(piece, x.into(child), **x.manner.how)
 
 
-@one_collective
-def reduce(x: Reduce) -> None:
+@way.one_collective
+def reduce(x: way.Reduce) -> None:
     """The way of a broadcast back, each rank adding its own part."""
-    root, sums, sum_at = x.into.rank, Sums(x), sum_places(x)
+    root, sums, sum_at = x.into.rank, way.Sums(x), way.sum_places(x)
     # Reversed, every child has its subtree's sum complete before it adds that to its parent.
     for parent, child in reversed(list(branches(x.ranks, root))):
         so_far = sums.so_far(x.given(child), sum_at(child))
@@ -67,25 +55,25 @@ def of_mpi(ranks: int, nbytes: int) -> str:
     return DOUBLING if nbytes < LONG and ranks & (ranks - 1) == 0 else RING
 
 
-@one_collective
-def broadcast_of_mpi(x: Broadcast) -> None:
+@way.one_collective
+def broadcast_of_mpi(x: way.Broadcast) -> None:
     """By a tree, or a scatter down a tree and an all-gather, as MPICH chooses by ranks and bytes."""
     ranks, source = x.ranks, x.given
-    way = of_mpi(len(ranks), source.elements * x.build.tensors[source.tensor].itemsize)
-    if way == TREE:
+    name = of_mpi(len(ranks), source.elements * x.build.tensors[source.tensor].itemsize)
+    if name == TREE:
         broadcast(x)
         return
-    copied(x.build, source, x.into(source.rank))
+    way.copied(x.build, source, x.into(source.rank))
     # Ranks are renumbered from the root, so that the tree below always has its root at 0.
     start, p = list(ranks).index(source.rank), len(ranks)
     pieces = Slices.of([source, *(x.into(ranks[(start + i) % p]) for i in range(1, p))])
-    giver, taker, first, stop = np.array([*_moves(p, way)], dtype=np.int64).T
+    giver, taker, first, stop = np.array([*_moves(p, name)], dtype=np.int64).T
     at, targets = (pieces.taken(end).parts(first, stop, p) for end in (giver, taker))
     how = np.zeros(len(giver), dtype=np.int64)
     x.build.transfers(np.full(len(giver), PUT), at, targets, [x.manner.how], how)
 
 
-def _moves(p: int, way: str) -> Iterator[tuple[int, int, int, int]]:
+def _moves(p: int, name: str) -> Iterator[tuple[int, int, int, int]]:
     """Yield who puts which parts to whom, counted from the root, which has all: first part and last.
 
     >>> [*_moves(3, RING)]
@@ -99,7 +87,7 @@ def _moves(p: int, way: str) -> Iterator[tuple[int, int, int, int]]:
         for i in range(0, p - half, span):
             yield i, i + half, i + half, min(i + span, p) - 1
         span = half
-    if way == RING and p <= LONGEST:
+    if name == RING and p <= LONGEST:
         # Ring all-gather: at step s rank i passes on the part that it received at step s − 1, number i − s.
         for step in range(p - 1):
             for i in range(p - 1):
@@ -126,15 +114,15 @@ def _named(machine: Machine, what: str, ranks: Sequence[int], nbytes: int, way: 
     return f"mpi-{of_mpi(len(ranks), nbytes)}"
 
 
-def _by_way_of_first(reduce: Writer, broadcast: Writer) -> Writer:
+def _by_way_of_first(reduce: way.Writer, broadcast: way.Writer) -> way.Writer:
     """Return a writer of an all-reduce to the first rank and back, from the writers of the two."""
 
-    @one_collective
-    def all_reduce(x: AllReduce) -> None:
+    @way.one_collective
+    def all_reduce(x: way.AllReduce) -> None:
         """A reduce to the first rank, then a broadcast from it."""
         first = x.into(x.ranks[0])
-        reduce(Exchange(x.build, x.ranks, x.given, first, x.into, x.zeroed, x.manner))
-        broadcast(Exchange(x.build, x.ranks, first, x.into, manner=x.manner))
+        reduce(way.Exchange(x.build, x.ranks, x.given, first, x.into, x.zeroed, x.manner))
+        broadcast(way.Exchange(x.build, x.ranks, first, x.into, manner=x.manner))
 
     return all_reduce
 
@@ -156,20 +144,20 @@ def branches(ranks: Sequence[int], root: int) -> Iterator[tuple[int, int]]:
 
 _SOURCE = "Thakur, Rabenseifner and Gropp (2005)"
 WAYS = (
-    Way(
+    way.Way(
         "tree",
         "A binomial tree: as many ranks again in each step.",
         _SOURCE,
         {"all-reduce": _by_way_of_first(reduce, broadcast), "broadcast": broadcast, "reduce": reduce},
     ),
-    Way(
+    way.Way(
         "mpi",
         "As MPICH broadcasts: a tree for few ranks or bytes, else a scatter and an all-gather.",
         f"{_SOURCE}; MPICH, src/mpi/coll/bcast",
         {"broadcast": broadcast_of_mpi},
         named=_named,
     ),
-    Way(  # the fewest steps there are, for sums of a few bytes
+    way.Way(  # the fewest steps there are, for sums of a few bytes
         "star",
         "To one rank and back, in two steps.",
         _SOURCE,
