@@ -91,6 +91,8 @@ def test_a_deployment_says_which_share_of_its_times_tables_decide(mine):
     ("head", "row", "result"),
     [
         (EXPERTS, MIXTURE.replace("256", "many"), "num_tokens must be a number of at least 1"),
+        (EXPERTS, MIXTURE.replace("256", "256.5"), "num_tokens must be a whole number"),
+        (EXPERTS, MIXTURE.replace("256", "1e300"), "num_tokens must be a whole number below"),
         (EXPERTS, MIXTURE.replace("3.0", "0"), "latency must be more than 0"),
         (ATTENTION, DECODE.replace("4095", "-1"), "step must be a number of at least 0"),
         (ATTENTION.replace("step", "steps"), DECODE, "step"),

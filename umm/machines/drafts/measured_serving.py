@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from umm.errors import InputError
-from umm.machines.drafts.measured import AIC_TABLE, TIMES, lines_of, newest
+from umm.machines.drafts.measured import AIC_TABLE, MAX_SIDE, TIMES, lines_of, newest
 from umm.machines.serving_tables import format_text
 from umm.machines.tables import MOST_ROWS
 from umm.numbers import real_in
@@ -69,7 +69,11 @@ def _number(line: Mapping[str, Any], name: str, least: float = 0.0) -> float:
 
 
 def _counts(line: Mapping[str, Any], *names: str) -> list[int]:
-    return [int(_number(line, name, 1.0)) for name in names]
+    values = [_number(line, name, 1.0) for name in names]
+    for name, value in zip(names, values, strict=True):
+        if not value.is_integer() or value >= MAX_SIDE:
+            raise ValueError(f"{name} must be a whole number below 2^31")
+    return [*map(int, values)]
 
 
 def _experts(line: Mapping[str, Any]) -> Key | str:
