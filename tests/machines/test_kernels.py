@@ -178,6 +178,13 @@ def test_a_rule_of_a_tile_that_kernels_lack_is_an_error(tmp_path):
     assert "64x64, which is not among tiles" in error_of(write(tmp_path, GOOD + TEXT + rules + SWITCH))
 
 
+def test_rules_that_leave_a_shape_without_a_tile_are_an_error(tmp_path):
+    """The last rule's tile was taken for all rows, whatever it says."""
+    rules = "rules = [{ tile = '128x128', rows = 16 }]\n"
+    text = error_of(write(tmp_path, GOOD + TEXT + rules + SWITCH))
+    assert "the last of rules has to hold for all shapes" in text
+
+
 def test_kernels_with_rules_and_a_host_have_a_slower_pace():
     """At half of the rate, 10 tiles on one unit take twice as long; the host does not."""
     kernels = Kernels(

@@ -36,6 +36,11 @@ class Rule(Table):
     least_rows: Positive | None = None  # of C from which it is taken
     least_k: Positive | None = None  # the same of k
 
+    @property
+    def always(self) -> bool:
+        """Whether it holds for all shapes."""
+        return not (self.rows or self.cols or self.least_rows or self.least_k)
+
     def holds(self, m: Floats, n: Floats, k: Floats) -> Bools:
         """Return for which shapes it holds."""
         applies = np.ones(m.shape, dtype=bool)
@@ -66,7 +71,9 @@ def ruled(rules: Sequence[Rule], tiles: Sequence[tuple[int, int]], m: Floats, n:
 
 
 def checked(rules: Sequence[Rule], tiles: Sequence[tuple[int, int]]) -> None:
-    """Raise MachineError if a rule's tile is not among those of the kernels."""
+    """Raise MachineError if a rule's tile is not among those of the kernels, or a shape has no rule."""
+    if rules and not rules[-1].always:
+        raise MachineError("the last of rules has to hold for all shapes; add one that states its tile alone")
     for rule in rules:
         if rule.tile not in tiles:
             rows, cols = rule.tile
