@@ -76,3 +76,10 @@ def test_a_command_imports_nothing_heavy_that_it_does_not_use(command, unused):
         [sys.executable, "-c", code, *command.split()], capture_output=True, text=True, check=True, timeout=60
     )
     assert not (HEAVY | unused) & set(ran.stderr.split())
+
+
+def test_traces_are_compared_without_the_prices_of_a_profile():
+    """Training steps and PyTorch's modules, a hundred files, took as long to import as the rest."""
+    code = "import sys, umm.cli.answers.compare; print(*sys.modules)"
+    ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=60)
+    assert not {"umm.torch.eager", "umm.step.step", "umm.profiles.files"} & set(ran.stdout.split())
