@@ -263,7 +263,11 @@ def decode_of(
     head: float,
     latent: bool = False,
     named: bool = False,
-    **which: bool,
+    *,
+    windowed: bool = False,
+    alone: bool = False,
+    short: bool = False,
+    unshared: bool = False,
 ) -> Decode | None:
     """Return an engine's kernel of single tokens; with another type of cache where it has none of this one.
 
@@ -272,12 +276,13 @@ def decode_of(
         head: Columns of a key.
         latent: Whether the cache has latent vectors.
         named: Whether the numbers of heads are among a backend's ``usual_heads``.
-        which: Whether tokens are ``windowed``, ``alone``, ``short``, ``unshared``; they are not if absent.
+        windowed: As of a :class:`Decode`, and so are alone, short and unshared.
     """
     fit = [x for x in tables if x.latent == latent]
     fit = [x for x in fit if x.cache == cache] or fit
-    for key in ("windowed", "alone", "short", "unshared"):
-        fit = [x for x in fit if getattr(x, key) in (None, which.get(key, False))] or fit
+    which = {"windowed": windowed, "alone": alone, "short": short, "unshared": unshared}
+    for key, wanted in which.items():
+        fit = [x for x in fit if getattr(x, key) in (None, wanted)] or fit
     return nearest(fit, head, named)
 
 
