@@ -5,45 +5,23 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import pandas as pd
 
 from umm.comparison import Comparison
 from umm.figures.lanes import lane_table, timeline
 from umm.figures.links import breakdown_bars, link_map
 from umm.figures.page import Section, write_page
-from umm.figures.pareto import found_figure
-from umm.figures.plan import plan_figure
 from umm.figures.predicted_measured import agreement
-from umm.figures.steps import memory_figure, stage_frame, verdict_of
-from umm.figures.what_if import decision_figure, efficiency_figure, scaling_figure, sensitivity_figure
 from umm.layouts.text import brief
 from umm.program.problem import MATRICES
-from umm.schedules.schedule import Schedule
-from umm.space import Found
 from umm.space.peers.table import Peers
-from umm.space.scaling import Scaling
-from umm.space.what_if.decision_map import DecisionMap
-from umm.space.what_if.sensitivity import Sensitivity
-from umm.step.rates import Rates
-from umm.step.step import Step
 from umm.traces.bottleneck import percent
 from umm.traces.trace import Trace
 from umm.traces.traffic import bytes_by_kind, link_frame
 from umm.units import format_bytes, format_seconds, time_unit
 
 RANKS = 2  # ranks whose lanes are shown of each contender; the others do alike
+NO_FLIPS = "No number changes the choice within reach."
 Page = tuple[str, list[Section]]  # a title, and what stands below it
-
-
-def write(path: str | Path, *result: Any) -> None:
-    """Write a result's page as one HTML file that opens offline.
-
-    InputError if the file cannot be written.
-
-    Args:
-        result: The result, then what else its page needs; see the functions registered below.
-    """
-    write_page(path, *page(*result))
 
 
 def write_html(trace: Trace, path: str | Path, verdict: str = "") -> None:
@@ -57,7 +35,7 @@ def write_html(trace: Trace, path: str | Path, verdict: str = "") -> None:
     Raises:
         InputError: if the file cannot be written.
     """
-    write(path, trace, verdict)
+    write_page(path, *page(trace, verdict))
 
 
 def write_comparison(comparison: Comparison, path: str | Path) -> None:
@@ -65,12 +43,12 @@ def write_comparison(comparison: Comparison, path: str | Path) -> None:
 
     InputError if the file cannot be written.
     """
-    write(path, comparison)
+    write_page(path, *page(comparison))
 
 
 @singledispatch
 def page(result: Any, *more: Any) -> Page:
-    """Return the title and the sections of a result's page."""
+    """Return the title and the sections of a result's page; :mod:`umm.figures.pages` has more of them."""
     raise TypeError(f"there is no page for a {type(result).__name__}")
 
 
@@ -126,67 +104,6 @@ def _peers(peers: Peers) -> Page:
         figure.update_layout(title_text="")
         sections.append(Section(heading, text=found(trace), figure=figure, half=True))
     return f"Peers: {start.title}", sections
-
-
-@page.register
-def _search(result: Found) -> Page:
-    figure = found_figure(result)
-    text = (
-        f"{result.priced:,} points on {result.machine}. Circles are simulated; small squares are lower "
-        "bounds of points that need no simulation. Overlapping points are drawn once, and far slower ones "
-        "left out. Operands start in the layouts shown unless they are given elsewhere."
-    )
-    table = pd.DataFrame([choice.to_dict() for choice in result.frontier])
-    sections = [Section(verdict=str(result.top[0]), text=text), Section(figure=figure, table=table)]
-    return f"Time against memory: {result.points.bare.title}", sections
-
-
-@page.register
-def _sensitivity(answer: Sensitivity, machine: str) -> Page:
-    flips = [str(flip) for flip in answer.flips if flip.factor is not None]
-    words = f"Another choice is better: {'; '.join(flips)}" if flips else NO_FLIPS
-    sections = [
-        Section(verdict=f"Best: {answer.choice}", text=words),
-        Section(figure=sensitivity_figure(answer), table=answer.moves_frame()),
-        Section(heading="Where the choice flips", table=answer.to_frame()),
-    ]
-    return f"What if numbers of {machine} change", sections
-
-
-NO_FLIPS = "No number changes the choice within reach."
-
-
-@page.register
-def _map(decisions: DecisionMap) -> Page:
-    section = Section(figure=decision_figure(decisions), table=decisions.to_frame())
-    return f"Best by m and {decisions.over} on {decisions.machine}", [section]
-
-
-@page.register
-def _scaling(scaling: Scaling) -> Page:
-    sections = [
-        Section(verdict=scaling.verdict, table=pd.DataFrame(scaling.records())),
-        Section(figure=scaling_figure(scaling), half=True),
-        Section(figure=efficiency_figure(scaling), half=True),
-    ]
-    return f"{scaling.words} on {scaling.machine}", sections
-
-
-@page.register
-def _step(step: Step, model: str, rates: Rates) -> Page:
-    times = pd.DataFrame({"part": list(step.parts), "seconds": list(step.parts.values())})
-    sections = [
-        Section(verdict=verdict_of(step)),
-        Section(figure=memory_figure(step, rates.machine.memory), table=stage_frame(step)),
-        Section(heading="Time", table=times),
-    ]
-    return f"A training step of {model} on {rates.machine.name}", sections
-
-
-@page.register
-def _plan(plan: tuple, schedule: Schedule) -> Page:  # type: ignore[type-arg]  # a class is dispatched on
-    title = f"Plan of {schedule.program.title} on {schedule.machine}"
-    return title, [Section(figure=plan_figure(plan, schedule))]
 
 
 def trace_sections(trace: Trace, heading: str = "", verdict: str = "") -> list[Section]:

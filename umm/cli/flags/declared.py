@@ -165,7 +165,7 @@ class Asked(Declared):
         """Write a result's page where --html asks for one."""
         html = getattr(self, "html", None)
         if result and html is not None:
-            from umm.figures.report import write
+            from umm.figures.pages import write
 
             write(html, *result)
             self.output.note(f"wrote {html}; it opens in any browser, offline")
