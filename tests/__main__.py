@@ -3,7 +3,7 @@
 Parts wait in a line for three workers, those that take longest first: ranks, and their doubles, which are
 threads, leave a core now and then while they wait. One part has the tests that start many ranks, for two
 jobs of eight ranks on two cores would time each other out. Tests of jobs that fail or do not start mostly
-wait, and have two or three ranks: they begin first. What a part prints is shown when it is done.
+wait, and have two or three ranks: they are beside all others. What a part prints is shown when it is done.
 """
 
 import subprocess
@@ -29,7 +29,7 @@ CACHE = ".pytest_cache/parts"
 
 
 def parts() -> list[list[str]]:
-    """Return the arguments of pytest for each part, in the order in which they begin."""
+    """Return the arguments of pytest for each part, of which the first is to run beside all others."""
     paths = [[f"tests/{name}" for name in folders] for folders in FOLDERS]
     others = [f"--ignore={path}" for part in paths for path in part]
     first, *rest = [["-m", "not mpi", *part] for part in paths]
@@ -56,8 +56,10 @@ def performed(part: list[str]) -> int:
 
 def main() -> int:
     began = perf_counter()
-    with ThreadPoolExecutor(WORKERS) as workers:
-        codes = [*workers.map(performed, parts())]
+    waiting, *others = parts()
+    with ThreadPoolExecutor(1) as beside, ThreadPoolExecutor(WORKERS) as workers:
+        waited = beside.submit(performed, waiting)
+        codes = [*workers.map(performed, others), waited.result()]
     print(f"all in {perf_counter() - began:.0f} s", flush=True)
     return max(abs(code) for code in codes)
 

@@ -1,4 +1,4 @@
-"""Pages of what commands answer: searches, what changes them, scaling, steps and plans."""
+"""Pages of results: searches and their variations, scaling, steps and plans."""
 
 from pathlib import Path
 from typing import Any
