@@ -101,7 +101,8 @@ lint: venv  ## format, lint, types, import layers
 wheel:  ## a wheel in dist/, for every Python from 3.11 on; takes a C compiler
 	$(PYTHON) -m pip wheel --quiet --no-deps -w dist .
 
-test-install:  ## the wheel as a user installs it: a fresh environment, another folder, pip check, the demo
+test-install: venv  ## the wheel as a user installs it: a fresh environment, another folder, pip check, the demo
+	UMM_TESTS=all $(BIN)/python -m pytest -q tests/test_wheel.py
 	rm -rf build/install && $(PYTHON) -m venv build/install
 	build/install/bin/python -m pip install --quiet --upgrade "pip>=25.1"
 	build/install/bin/python -m pip wheel --quiet --no-deps -w build/install/dist .

@@ -9,6 +9,9 @@ import sysconfig
 import zipfile
 from pathlib import Path
 
+import pytest
+from examples import WHOLE
+
 from umm.space.store.model import model_digest
 from umm_sim.build import SOURCES, build_in_place, library
 
@@ -22,6 +25,7 @@ def done(*command, cwd, env=None):
     )
 
 
+@pytest.mark.skipif(not WHOLE, reason="builds a wheel: make test-install, make test-all")
 def test_a_wheel_in_another_venv_simulates_from_any_folder(tmp_path):
     """The new venv borrows the dependencies of this one, but not its editable install.
 

@@ -4,6 +4,7 @@ from dataclasses import dataclass
 
 import numpy as np
 import pytest
+from examples import WHOLE
 
 from experiments.common import points
 from experiments.common.image import is_current
@@ -18,8 +19,11 @@ from experiments.truth.page import Judged
 from experiments.truth.rows import Row
 from umm.machines.library import considered
 
+QUICK = [x for x in DOCUMENTS if x not in ("truth", "universal")]
+"""Documents whose smoke run takes under a second; those of all are ``make ledger``."""
 
-@pytest.mark.parametrize("name", DOCUMENTS)
+
+@pytest.mark.parametrize("name", DOCUMENTS if WHOLE else QUICK)
 def test_the_ledger_is_what_a_smoke_run_finds(name):
     text = CLAIMS.read_text(encoding="utf-8")
     assert csv_of(with_rows(read(text), name, rows_of(name, SMOKE))) == text
