@@ -103,18 +103,23 @@ class Room:
         nothing there, gets an empty slice. ScheduleError if parts of several tiles lie there.
         """
         number = self.number(tensor)
-        nothing = Slice(-1, rank, number, Interval(0, 0), Interval(0, 0))
         tiles = self.of_ranks(number)
         if tiles is not None:
             piece = tiles[rank]
             if rows is not None or cols is not None:
                 piece = piece.cut(rows or piece.rows, cols or piece.cols)
-            return piece if piece.elements else nothing
+            return piece if piece.elements else _nothing(rank, number)
         layout = self.tensors[number].layout
         replica = layout.replica(rank)
         result = None
         for i, j in layout.filled_of(rank):
             piece = self.tile(tensor, i, j, replica)
+            (top, bottom), (left, right) = piece[3:]
+            # Most of a rank's tiles are elsewhere, which is told sooner than cut.
+            if (rows and (rows[0] >= bottom or rows[1] <= top)) or (
+                cols and (cols[0] >= right or cols[1] <= left)
+            ):
+                continue
             if rows is not None or cols is not None:
                 piece = piece.cut(rows or piece.rows, cols or piece.cols)
             if piece.elements and result is not None:
@@ -123,7 +128,7 @@ class Room:
                 )
             if piece.elements:
                 result = piece
-        return result or nothing
+        return result or _nothing(rank, number)
 
     def temporary(
         self, rank: int, tensor: str, rows: Interval, cols: Interval, slot: Hashable = None
@@ -289,3 +294,8 @@ def _owned_in(part: Table, tensors: Ints, firsts: Sequence[int], transposed: Col
             tiles = tiles.reshape(-1, cols, rows).transpose(0, 2, 1).reshape(-1)
         numbers.append(firsts[target] + tiles)
     return np.concatenate(numbers)
+
+
+def _nothing(rank: int, tensor: int) -> Slice:
+    """Return an empty slice of a tensor at a rank."""
+    return Slice(-1, rank, tensor, Interval(0, 0), Interval(0, 0))
