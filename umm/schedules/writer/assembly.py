@@ -115,7 +115,7 @@ class Room:
         for i, j in layout.filled_of(rank):
             piece = self.tile(tensor, i, j, replica)
             (top, bottom), (left, right) = piece[3:]
-            # Most of a rank's tiles are elsewhere, which is told sooner than cut.
+            # Most of a rank's tiles are elsewhere; to compare is cheaper than to cut.
             if (rows and (rows[0] >= bottom or rows[1] <= top)) or (
                 cols and (cols[0] >= right or cols[1] <= left)
             ):
