@@ -538,33 +538,43 @@ def all_to_all(x: AllToAll) -> None:
 def broadcast(x: Broadcast) -> None:
     """Every rank gets the root's piece."""
     source = x.given
-    choice, how, straight = _rooted(x, "broadcast", source)
-    with x.build.collective(choice.wait_s):
-        if not choice.between:
-            _in_order(x, choice, lambda r: [source] * (r == source.rank), lambda r: [x.into(r)])
-        if choice.groups:
-            planes.broadcast(replace(x, manner=how), chunks=choice.chunks, straight=choice.at_once)
-            return
-        if straight:
-            direct.broadcast(replace(x, manner=how))
-            return
-        hierarchical.broadcast(replace(x, manner=how), at_once=not choice.between)
+    _with_root(x, "broadcast", source, lambda r: [source] * (r == source.rank), lambda r: [x.into(r)])
 
 
 def reduce(x: Reduce) -> None:
     """One rank gets the sum."""
-    into = x.into
-    choice, how, straight = _rooted(x, "reduce", x.given(x.ranks[0]))
+    into, piece = x.into, x.given(x.ranks[0])
+    _with_root(x, "reduce", piece, lambda r: [x.given(r)], lambda r: [into] * (r == into.rank), ADD)
+
+
+ROOTED_WRITERS: Mapping[str, tuple[Callable[..., None], ...]] = {
+    "broadcast": (planes.broadcast, direct.broadcast, hierarchical.broadcast),
+    "reduce": (planes.reduce, direct.reduce, hierarchical.reduce),
+}
+"""Collectives with a root over groups of near devices, in one round, and in two rounds of each node."""
+
+
+def _with_root(
+    x: Exchange[Any, Any],
+    what: str,
+    piece: Slice,
+    reads: Callable[[int], Iterable[Slice]],
+    writes: Callable[[int], Iterable[Slice]],
+    how: int = WRITE,
+) -> None:
+    """Perform a collective with a root as the library does; reads, writes and how as of `_in_order`."""
+    choice, manner, straight = _rooted(x, what, piece)
+    over_groups, in_one, in_two = ROOTED_WRITERS[what]
+    asked = replace(x, manner=manner)
     with x.build.collective(choice.wait_s):
         if not choice.between:
-            _in_order(x, choice, lambda r: [x.given(r)], lambda r: [into] * (r == into.rank), ADD)
+            _in_order(x, choice, reads, writes, how)
         if choice.groups:
-            planes.reduce(replace(x, manner=how), chunks=choice.chunks, straight=choice.at_once)
-            return
-        if straight:
-            direct.reduce(replace(x, manner=how))
-            return
-        hierarchical.reduce(replace(x, manner=how), at_once=not choice.between)
+            over_groups(asked, chunks=choice.chunks, straight=choice.at_once)
+        elif straight:
+            in_one(asked)
+        else:
+            in_two(asked, at_once=not choice.between)
 
 
 def _rooted(x: Exchange[Any, Any], what: str, piece: Slice) -> tuple[Choice, Manner, bool]:
