@@ -16,10 +16,7 @@ from umm.program import Outline
 from umm.space import Space
 from umm.space.vary import seconds_of
 from umm.space.what_if.decision_map import DecisionMap, Stretch, map_over_memory, map_over_number
-from umm.space.what_if.measured import explanations, turns_of_machine, turns_of_step
 from umm.space.what_if.sensitivity import Question, Sensitivity, sensitivity
-from umm.step.record import load_question
-from umm.step.step import simulated
 from umm.units import format_bytes, format_seconds
 
 MEMORY, SAME = "memory", "same"
@@ -150,10 +147,15 @@ def explain_measured(asked: WhatIf) -> None:
     Raises:
         InputError: for a step without a time, a map, or several sizes.
     """
+    from umm.space.what_if.measured import explanations, turns_of_machine, turns_of_step
+
     if asked.measured is None:
         raise InputError("--step needs --measured, the time to explain, such as 8.2s")
     asked.refuse(("over", "reach", "margin", "html"), "{} does not apply to --measured; leave it out")
     if asked.step is not None:
+        from umm.step.record import load_question
+        from umm.step.step import simulated
+
         step = load_question(asked.step)
         predicted, turns = simulated(step)[0], turns_of_step(step)
     else:
