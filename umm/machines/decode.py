@@ -23,7 +23,7 @@ PART_KEYS, PART_SHARE, WAVES, MOST_GROUP = 128, 4, 8, 32  # of TensorRT-LLM's ch
 UNLIMITED = 2**31
 
 Cut = tuple[Floats, Floats, Bools]
-"""Parts that keys are cut into, keys of the longest, and whether a kernel adds up what they have."""
+"""Parts that keys are cut into, keys of the longest, and whether a kernel adds up their results."""
 
 
 class Tokens(NamedTuple):

@@ -35,7 +35,7 @@ LIBRARY_OF = "h100-8"  # the machine whose library's ways stand for those of one
 MOST_LOG = 2**26  # bytes of a log that are read
 CARD_OF = "dgx-h100x4"  # the machine whose network card stands for one that is not known yet
 Content = Callable[[Machine, dict[str, Any], dict[str, str]], dict[str, Any]]
-"""Returns what a file holds, from another machine, a network card and the numbers that are set."""
+"""Returns the content of a file, from another machine, a network card and the numbers that are set."""
 
 
 def new(asked: New) -> None:

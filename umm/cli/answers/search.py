@@ -36,7 +36,7 @@ OTHERWISE = ("gathered", "chunks")
 """Movements that each multiply of a chain may have too, where nothing is said and the best is not proven."""
 
 EMITTED = ("torch", "jax", "torchtitan", "megatron", "nccl")
-"""What a chain is printed as; one multiply is printed for torch, JAX and umm."""
+"""Frameworks that a chain is printed for; one multiply is printed for torch, JAX and umm."""
 
 
 def search(asked: Search) -> None:
