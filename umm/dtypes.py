@@ -10,7 +10,7 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from umm.errors import ProblemError
+from umm.errors import InputError, ProblemError
 from umm.files import shown
 
 Dtype = Literal["float64", "float32", "float16", "bfloat16", "float8_e4m3", "float8_e5m2"]
@@ -229,6 +229,20 @@ def check_product(dtype: str, c_dtype: str) -> None:
             if is_float8(c_dtype)
             else f"C of {dtype} factors is not kept in {c_dtype}; choose from {', '.join(kept)}"
         )
+
+
+def check_numbers(array: NDArray[Any], dtype: str, what: str) -> None:
+    """Raise InputError for complex numbers where a type is real, and for texts and dates.
+
+    >>> check_numbers(np.zeros(2) + 1j, "float32", "operand A")
+    Traceback (most recent call last):
+    umm.errors.InputError: operand A is complex128, not float32; give its real part, or make dtype complex64
+    """
+    # NumPy would drop the imaginary part with a warning at most.
+    if array.dtype.kind == "c" and dtype not in COMPLEX:
+        raise InputError(f"{what} is {array.dtype}, not {dtype}; give its real part, or make dtype complex64")
+    if array.dtype.kind in "USMm":
+        raise InputError(f"{what} is an array of {array.dtype}; it must hold numbers")
 
 
 def rounded_to_float8(values: NDArray[Any], dtype: str) -> NDArray[Any]:

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from umm.arrays import poisoned, unwritten
 from umm.checkpoints import commit
 from umm.checks import random_arrays
-from umm.dtypes import is_float8
+from umm.dtypes import check_numbers, is_float8
 from umm.errors import InputError, LayoutError
 from umm.executor import Operands
 from umm.program import Multiply
@@ -120,8 +120,8 @@ def operands_of(
 ) -> dict[str, NDArray[Any]]:
     """Return an array for every tensor that has one before the run, in the type that stands for the tensor's.
 
-    InputError if there are more or fewer, one has another shape, or NumPy lacks the type. InfeasibleError if
-    this host lacks the memory for random ones.
+    InputError if there are more or fewer, one has another shape or no such numbers, or NumPy lacks the type.
+    InfeasibleError if this host lacks the memory for random ones.
 
     Args:
         operands: By name, or in the order of the tensors; one with a third, first, dimension has a slice for
@@ -139,6 +139,7 @@ def operands_of(
         array = np.asarray(given[name])
         if array.shape not in (tensor.shape, (tensor.layout.replicas, *tensor.shape)):
             raise InputError(f"operand {name} has shape {array.shape}, but the problem's is {tensor.shape}")
+        check_numbers(array, tensor.dtype, f"operand {name}")
         if is_float8(tensor.dtype):
             arrays[name] = quantised(array, tensor.dtype, axis=_sums_along(schedule, name))
         else:

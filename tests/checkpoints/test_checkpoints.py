@@ -207,6 +207,8 @@ def test_what_is_not_there_or_does_not_fit_is_one_line(tmp_path):
     tensor = Tensor("X", Layout.parse("row", (2, 2), 1), "float64")
     with pytest.raises(InputError, match=r"X has shape \(7, 5\), but its layout is of \(2, 2\)"):
         umm.save(tmp_path, {"X": X}, [tensor])
+    with pytest.raises(InputError, match="X is complex128, not float64; give its real part"):
+        umm.save(tmp_path, {"X": X[:2, :2] + 1j}, [tensor])
     with pytest.raises(InputError, match="'Z' has no layout; there are those of X"):
         umm.save(tmp_path, {"Z": X}, [tensor])
     (tmp_path / "file").touch()

@@ -161,6 +161,10 @@ class ExecutorConformance:
             executor().run(schedule, (a,))
         with pytest.raises(InputError, match="operands A, C are given; the schedule takes A and B"):
             executor().run(schedule, {"A": a, "C": a})
+        with pytest.raises(InputError, match="operand B is complex128, not float32; give its real"):
+            executor().run(schedule, (a, np.zeros((6, 5)) + 1j))
+        with pytest.raises(InputError, match="operand A is an array of <U1; it must hold numbers"):
+            executor().run(schedule, (np.full((4, 6), "x"), np.zeros((6, 5))))
 
     def test_a_replica_that_is_not_there_is_refused(self, executor):
         schedule = umm.schedule(umm.Problem(m=4, n=4, k=4, c="row@2", ranks=2), MACHINE)

@@ -18,6 +18,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from umm.checkpoints.manifest import MANIFEST, SCHEMA, STORED, Saved, is_checksum, part_name, part_names
+from umm.dtypes import check_numbers
 from umm.errors import InputError
 from umm.files import PARTIAL, read_text, synced, whole_file
 from umm.program.tensors import Tensor
@@ -91,7 +92,8 @@ def save(folder: str | Path, arrays: Mapping[str, ArrayLike], tensors: Iterable[
         tensors: Layout and type of each, such as a chain's ``tensors``; those without an array are left out.
 
     Raises:
-        InputError: if a matrix has no tensor or another shape, or the folder cannot be written.
+        InputError: if a matrix has no tensor, another shape or other numbers, or the
+            folder cannot be written.
 
     >>> import tempfile, umm
     >>> mlp = umm.chain("mlp", hidden=4, ffn=6, tokens=2).laid_out("sequence", ranks=2)
@@ -136,6 +138,7 @@ def _bytes_of(tile: Array) -> memoryview:
 def _whole(array: Array, matrix: Saved) -> Array:
     if array.shape != matrix.layout.shape:
         raise InputError(f"{matrix.name} has shape {array.shape}, but its layout is of {matrix.layout.shape}")
+    check_numbers(array, matrix.dtype, matrix.name)
     if matrix.dtype == "bfloat16":
         if array.dtype.name != "bfloat16":
             raise InputError(
