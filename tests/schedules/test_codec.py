@@ -1,7 +1,9 @@
 """Schedules as files: written ones are read back column by column, and broken ones are refused."""
 
 import json
+import pickle
 
+import numpy as np
 import pytest
 from conformance.executor_suite import laws, scheduled
 from examples import examples
@@ -11,6 +13,7 @@ from readable import made
 from same_schedules import assert_same
 from strategies import problems, schedule_options, stationaries
 
+import umm
 from umm.errors import InputError, ScheduleError
 from umm.schedules.file import codec
 from umm.schedules.files import load, save
@@ -51,6 +54,27 @@ def test_npz_keeps_any_program(tmp_path_factory, schedule):
     again = load(path)
     assert_same(schedule, again)
     assert again.to_json() == schedule.to_json()
+
+
+@settings(laws, max_examples=examples(10))
+@given(programs())
+def test_a_schedule_of_any_program_pickles(schedule):
+    """As a process of a pool returns it."""
+    again = pickle.loads(pickle.dumps(schedule))
+    assert_same(schedule, again)
+    assert type(again) is Schedule
+
+
+def test_a_trace_and_a_comparison_pickle():
+    schedule = umm.schedule(umm.Problem(m=8, n=6, k=4, c="2d@2", ranks=4), "pvc-12", stationary="A")
+    predicted, measured = umm.run(schedule), umm.run(schedule, "numpy")
+    for one in (predicted, measured):
+        again = pickle.loads(pickle.dumps(one))
+        assert again.makespan_s == one.makespan_s
+        assert again.to_frame().equals(one.to_frame())
+    assert np.array_equal(again.result, measured.result)
+    compared = umm.compare(predicted, measured)
+    assert pickle.loads(pickle.dumps(compared)).to_frame().equals(compared.to_frame())
 
 
 def test_one_action_is_one_line_of_json():

@@ -27,7 +27,6 @@ from umm.program.files import parse_chain
 from umm.program.presets import chain
 from umm.program.problem import MATRICES, Problem
 from umm.quoting.terminal import in_lines
-from umm.schedules.files import from_arrays, to_arrays
 from umm.space import Choice, Space
 from umm.space.assignments import Assignments
 from umm.space.bounds.tables import beside_a_layer, tables_of
@@ -327,13 +326,5 @@ def tried(ask: Callable[[], Any]) -> tuple[Any, str]:
 
 
 def searched(state: State, machine: Machine, text: str) -> tuple[Any, str]:
-    """Return :func:`predicted`, its trace as the arrays of the schedule; or None and the reason."""
-    # It runs behind the page; a schedule does not pickle.
-    prediction, problem = tried(lambda: predicted(state, machine, text))
-    return prediction and (*prediction[:2], to_arrays(prediction[2].schedule)), problem
-
-
-def point_searched(case: Case, result: tuple[Problem | Chain, Mapping[str, Any], Mapping[str, Any]]) -> Point:
-    """Return the point of a case from a result of :func:`searched`."""
-    program, way, arrays = result
-    return Point(case, case.state, program, way, executor("sim").run(from_arrays(arrays)))
+    """Return :func:`predicted`, or None and the reason; it runs behind the page."""
+    return tried(lambda: predicted(state, machine, text))

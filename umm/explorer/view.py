@@ -11,16 +11,7 @@ from dash import dcc, html
 from umm.algorithms.scheduling import UNIVERSAL
 from umm.executor import executor
 from umm.explorer.background import Behind, Single
-from umm.explorer.point import (
-    MOST_SURE,
-    Case,
-    Point,
-    is_long,
-    point_of,
-    point_searched,
-    searched,
-    tried,
-)
+from umm.explorer.point import MOST_SURE, Case, Point, is_long, point_of, searched, tried
 from umm.explorer.savings import Growing, Scaled, counts_of, over_of
 from umm.explorer.search import Priced
 from umm.explorer.state import State
@@ -77,7 +68,7 @@ class View:
                 self._looked[True] = tried(lambda: point_of(case, choice))
         elif self.scheduled.over:
             result, problem = self.scheduled.found or (None, self.scheduled.failed)
-            self._looked[True] = point_searched(case, result) if result else None, problem
+            self._looked[True] = Point(case, case.state, *result) if result else None, problem
         return self._looked.get(True, (None, ""))
 
     @cached_property

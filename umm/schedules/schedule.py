@@ -1,6 +1,7 @@
 """The schedule: the table of actions with its forms as text, JSON and arrays."""
 
 from dataclasses import dataclass
+from typing import Any
 
 from umm.schedules.table.table import Table
 from umm.units import counted
@@ -30,6 +31,12 @@ class Schedule(Table):
         from umm.schedules.file.codec import from_json
 
         return from_json(text, Schedule)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        # Functions that make its routes and operands do not pickle; the arrays of its .npz form do.
+        from umm.schedules.files import from_arrays, to_arrays
+
+        return from_arrays, (to_arrays(self),)
 
     def __str__(self) -> str:
         from umm.schedules.file.codec import text
