@@ -110,6 +110,31 @@ def test_copies_messages_and_gemms_set_their_numbers():
     assert (row.dtype, row.m, row.seconds) == ("float16", 256, pytest.approx(4e-6))
 
 
+@pytest.mark.parametrize(
+    ("columns", "cells", "batch"),
+    [
+        ("transA,transB,batch_count,m,n,k,lda,stride_b,ldb,a_type,hipblaslt-Gflops,us",
+         "N,T,8,4096,4096,4096,1,1,1,bf16_r,600000,229", 8),
+        ("dtype,m,n,k,lda,ldb,us", "bf16,4096,4096,4096,4096,4096,229", 1),
+        ("dtype,b,m,n,k,status,time_us", "bf16,4,4096,4096,4096,1,229", 4),
+        ("dtype,m,n,k,microseconds", "bf16,4096,4096,4096,229", 1),
+    ],
+)  # fmt: skip
+def test_a_batch_and_a_time_are_columns_of_that_name_not_of_its_last_letters(columns, cells, batch):
+    (row,) = read_log(f"{columns}\n{cells}\n", "b").gemms
+    assert (row.dtype, row.m, row.batch, row.seconds) == ("bfloat16", 4096, batch, pytest.approx(229e-6))
+
+
+@pytest.mark.parametrize("name", ["h200-1", "pvc-12-planes"])
+def test_messages_set_nothing_where_a_machine_lists_its_links_or_has_none(name):
+    """A latency of messages belongs to one of several links, or to none; the fit leaves it open."""
+    log = read_log("# OSU MPI Latency Test v7.3\n# Size Latency (us)\n0  5.0\n4194304  405.0\n", "a")
+    document = umm.machine(name).document
+    result = fitted(document, [log], umm.machine("h100-8").document["library"], "the test")
+    assert not result.numbers
+    assert any("no links, or lists each" in x for x in result.unsaid)
+
+
 def test_the_command_prints_the_fit_and_writes_a_machine(tmp_path):
     log = tmp_path / "all_gather.log"
     log.write_text(log_of("all-gather", law("all-gather", 1.2), "none"))

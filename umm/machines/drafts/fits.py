@@ -120,9 +120,12 @@ def _messages(result: Fitted, messages: list[Message], source: str) -> None:
         where, card = "network.card", content["network"]["card"]
     else:
         where, card = "fabric", fabric
+    if "latency" not in card:
+        result.unsaid.append("latency and bandwidth of messages: this machine has no links, or lists each")
+        return
     machine = _machine(content)
     alone = [x for x in messages if x.seconds is not None]
-    if alone and "latency" in card:
+    if alone:
         smallest = min(alone, key=lambda x: x.nbytes)
         assert smallest.seconds is not None
         over = smallest.seconds - machine.transfer_overhead_s
@@ -134,7 +137,7 @@ def _messages(result: Fitted, messages: list[Message], source: str) -> None:
     rates = [x.bandwidth for x in messages if x.bandwidth] + [
         x.nbytes / x.seconds for x in alone if x.seconds and x.nbytes >= 2**20
     ]
-    if rates and "bandwidth" in card:
+    if rates:
         _renew(result, card, "bandwidth", f"{where}.bandwidth", f"{max(rates) / 1e9:.4g} GB/s", source)
     else:
         result.unsaid.append("bandwidth of a link: no message of 1 MiB or more")

@@ -418,9 +418,10 @@ _TYPES = {
 }  # fmt: skip
 
 
-_SECONDS = {"us": 1e-6, "ms": 1e-3, "seconds": 1.0}
+_SECONDS = {"us": 1e-6, "ms": 1e-3, "seconds": 1.0, "microseconds": 1e-6, "milliseconds": 1e-3}
 _RATES = {"tflops": 1e12, "tflop/s": 1e12, "tflop_s": 1e12, "gflops": 1e9, "gflop/s": 1e9}
 """What names of columns end with, and what their numbers count."""
+WORD = "[^a-z]"  # what precedes a whole word at the end of a column's name
 
 
 def _gemms(text: str) -> Iterator[Multiplied]:
@@ -438,20 +439,21 @@ def _gemms(text: str) -> Iterator[Multiplied]:
 
 
 def _gemm(row: dict[str, str]) -> Multiplied | None:
-    def number(*ends: str) -> float | None:
-        for name, cell in row.items():
-            if any(name == end or name.endswith(end) for end in ends):
-                return real_in(cell)
-        return None
+    def number(end: str, bound: str = "") -> float | None:
+        ending = re.compile(f"(.*{bound})?{re.escape(end)}")
+        numbers = (real_in(cell) for name, cell in row.items() if ending.fullmatch(name))
+        return next((x for x in numbers if x is not None), None)
 
     type_text = next((row[x] for x in ("dtype", "type", "types", "a_type", "compute_type") if x in row), "")
     dtype = next((name for key, name in _TYPES.items() if key in type_text.lower().split("->")[0]), "")
-    sizes = [real_in(row.get(x)) for x in "mnk"] + [number("batch_count", "batch", "b") or 1.0]
+    # By a whole word: `status` is no time, and `transb`, `ldb` and `stride_b` are no batch.
+    batches = number("batch_count", WORD) or number("batch", WORD) or real_in(row.get("b")) or 1.0
+    sizes = [*(real_in(row.get(x)) for x in "mnk"), batches]
     m, n, k, batch = (round(x) if x is not None and 1 <= x < MAX_SIDE else 0 for x in sizes)
     if not (m and n and k and batch):
         return None
     flop = 2.0 * m * n * k * batch
-    took = {end: number(end) for end in _SECONDS}
+    took = {end: number(end, WORD) for end in _SECONDS}
     for end, seconds in took.items():
         if seconds and seconds * _SECONDS[end] >= LEAST_US * 1e-6:
             return Multiplied(dtype, m, n, k, batch, seconds * _SECONDS[end])
