@@ -100,7 +100,7 @@ def _layout(layout: Layout) -> Card:
 def _held(layout: Layout) -> pd.DataFrame:
     """Return a row per rank: its replica, its tiles that are not empty, its elements."""
     ranks = range(layout.ranks)
-    tiles = [len([x for x in layout.tiles_of(rank) if all(layout.tile_shape(x))]) for rank in ranks]
+    tiles = [len(layout.filled_of(rank)) for rank in ranks]
     columns = {"rank": ranks, "replica": layout.replica_of_rank, "tiles": tiles}
     return pd.DataFrame({**columns, "elements": layout.elements_of_rank})
 

@@ -98,18 +98,6 @@ def checked_edges(edges: Sequence[int] | Ints, size: int, name: str) -> Ints:
     return array
 
 
-def overlapping(edges: Sequence[int], span: Interval) -> list[int]:
-    """Return the numbers of the parts that share an index with a range.
-
-    >>> overlapping([0, 4, 4, 8], Interval(3, 5))
-    [0, 2]
-    """
-    if span.size == 0:
-        return []
-    first, stop = max(0, bisect_right(edges, span.start) - 1), bisect_left(edges, span.stop)
-    return [x for x in range(first, min(stop, len(edges) - 1)) if edges[x] < edges[x + 1]]
-
-
 def square_grid(places: int) -> tuple[int, int]:
     """Return the most square process grid with no more rows than columns.
 
@@ -166,8 +154,8 @@ class TileGrid:
         [(0, 0), (1, 0)]
         """
         down, across = (
-            [filled[x] for x in overlapping(edges, span)]
-            for (filled, edges), span in zip(self._filled_parts, (rows, cols), strict=True)
+            filled[max(0, bisect_right(edges, start) - 1) : bisect_left(edges, stop)] if start < stop else []
+            for (filled, edges), (start, stop) in zip(self._filled_parts, (rows, cols), strict=True)
         )
         return [(i, j) for i in down for j in across]
 

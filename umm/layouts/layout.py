@@ -253,7 +253,7 @@ class Layout(Spoken, Shown):
         >>> layout.tiles_of(1), layout.filled_of(1)
         ([(1, 0), (5, 0), (9, 0), (13, 0), (17, 0)], [(1, 0), (5, 0)])
         """
-        owner, i, j = self._filled_by_owner
+        owner, _, i, j = self.filled_by_owner
         return _of_owner(owner, i, j, rank)
 
     def filled(self) -> Iterator[tuple[int, Tile, int]]:
@@ -273,11 +273,11 @@ class Layout(Spoken, Shown):
         return owner[by_owner], replica, i, j
 
     @cached_property
-    def _filled_by_owner(self) -> tuple[Ints, Ints, Ints]:
-        """Owner, row and column of the tiles that are not empty, by owner, then in row-major order."""
-        owner, _, i, j = self.tiles_by_owner
+    def filled_by_owner(self) -> tuple[Ints, Ints, Ints, Ints]:
+        """Owner, replica, row and column of the tiles that are not empty, in the same order."""
+        owner, replica, i, j = self.tiles_by_owner
         full = self.tile_elements.reshape(self.grid_shape())[i, j] > 0
-        return owner[full], i[full], j[full]
+        return owner[full], replica[full], i[full], j[full]
 
     @cached_property
     def tile_starts(self) -> Ints:
@@ -345,7 +345,7 @@ class Layout(Spoken, Shown):
         words = f"{rows}x{cols} in {self} over {self.ranks} rank{'s' * (self.ranks > 1)}{copies}"
         if rank is None:
             return words
-        tiles = [x for x in self.tiles_of(rank) if all(self.tile_shape(x))]
+        tiles = self.filled_of(rank)
         part = f"{len(tiles)} tiles, {self.elements_of_rank[rank]} elements" if tiles else "nothing"
         if len(tiles) == 1:
             (first, last), (left, right) = self.tile_bounds(tiles[0])

@@ -88,9 +88,8 @@ def own_part(build: Builder, tensor: str, rank: int, rows: Interval, cols: Inter
     """Return some rows and columns of a tensor in one of a rank's own tiles, if that has all of them."""
     layout = build.layout(tensor)
     tiles, replica = layout.overlapping_tiles(rows, cols), layout.replica(rank)
-    if len(tiles) == 1 and layout.owner(tiles[0], replica) == rank:
-        return build.tile(tensor, *tiles[0], replica).cut(rows, cols)
-    return None
+    tile = build.tile(tensor, *tiles[0], replica) if len(tiles) == 1 else None
+    return tile.cut(rows, cols) if tile is not None and tile.rank == rank else None
 
 
 def pieces_in(build: Builder, tensor: str, replica: int, rows: Interval, cols: Interval) -> Iterator[Slice]:

@@ -37,6 +37,7 @@ class Room:
         self._tiles: dict[int, Slice] = {}  # those that were asked for, by buffer
         self._at_ranks: dict[int, list[Slice] | None] = {}  # by tensor, see :meth:`of_ranks`
         self._owned: dict[int, list[Slice]] = {}  # the same where what is empty has no buffer
+        self._filled: dict[int, list[list[Slice]]] = {}  # by tensor, those of each rank that are not empty
         self._grids = [tensor.layout.grid_shape() for tensor in self.tensors]
         self.held = 0  # how many temporaries there are
         self._temporaries: list[list[tuple[int, ...]] | Buffers] = []
@@ -81,18 +82,19 @@ class Room:
         """Return the tile of each rank, made at once; None if ranks have several, or some none."""
         if number not in self._at_ranks:
             layout = self.tensors[number].layout
-            grid, tiles = layout.grid_shape(), None
-            # As many tiles as ranks of a replica: each rank has one, at its place in the process grid. All
-            # are made at once.
-            if grid == layout.process_grid:
-                replica, i, j = layout.place_of_rank
-                buffer = self.firsts[number] + (replica * grid[0] + i) * grid[1] + j
-                edges = ((layout.row_edges, i), (layout.col_edges, j))
-                spans = np.stack([x for side, at in edges for x in (side[at], side[at + 1])], axis=1)
-                rank = np.arange(self.ranks)
-                tiles = Slices(buffer, rank, np.full_like(rank, number), spans).all()
-            self._at_ranks[number] = tiles
+            # As many tiles as ranks of a replica: each rank has one, at its place in the process grid.
+            alone = layout.grid_shape() == layout.process_grid
+            at = np.arange(self.ranks), *layout.place_of_rank
+            self._at_ranks[number] = self._made(number, *at) if alone else None
         return self._at_ranks[number]
+
+    def _made(self, number: int, rank: Ints, replica: Ints, i: Ints, j: Ints) -> list[Slice]:
+        """Return some tiles of a tensor, made at once, by owner, replica and place in the grid."""
+        layout, (grid_rows, grid_cols) = self.tensors[number].layout, self._grids[number]
+        buffer = self.firsts[number] + (replica * grid_rows + i) * grid_cols + j
+        edges = ((layout.row_edges, i), (layout.col_edges, j))
+        spans = np.stack([side[at + x] for side, at in edges for x in (0, 1)], axis=1)
+        return Slices(buffer, rank, np.full_like(rank, number), spans).all()
 
     def own(
         self, tensor: str, rank: int, rows: Interval | None = None, cols: Interval | None = None
@@ -102,18 +104,13 @@ class Room:
         A rank that owns several tiles says by rows or columns which one is meant; one that owns none, or
         nothing there, gets an empty slice. ScheduleError if parts of several tiles lie there.
         """
-        number = self.number(tensor)
-        tiles = self.of_ranks(number)
-        if tiles is not None:
-            piece = tiles[rank]
-            if rows is not None or cols is not None:
-                piece = piece.cut(rows or piece.rows, cols or piece.cols)
-            return piece if piece.elements else _nothing(rank, number)
-        layout = self.tensors[number].layout
-        replica = layout.replica(rank)
-        result = None
-        for i, j in layout.filled_of(rank):
-            piece = self.tile(tensor, i, j, replica)
+        number, result = self.number(tensor), None
+        if number not in self._filled:
+            owned = self.tensors[number].layout.filled_by_owner
+            of_rank = self._filled[number] = [[] for _ in range(self.ranks)]
+            for piece in self._made(number, *owned):
+                of_rank[piece.rank].append(piece)
+        for piece in self._filled[number][rank]:
             (top, bottom), (left, right) = piece[3:]
             # Most of a rank's tiles are elsewhere; to compare is cheaper than to cut.
             if (rows and (rows[0] >= bottom or rows[1] <= top)) or (
@@ -124,7 +121,8 @@ class Room:
                 piece = piece.cut(rows or piece.rows, cols or piece.cols)
             if piece.elements and result is not None:
                 raise ScheduleError(
-                    f"rank {rank} owns several tiles of {tensor} ({layout}); say which rows and columns"
+                    f"rank {rank} owns several tiles of {tensor} ({self.layout(tensor)}); "
+                    "say which rows and columns"
                 )
             if piece.elements:
                 result = piece
