@@ -58,6 +58,15 @@ def test_a_row_counts_where_it_was_measured_and_less_the_farther_a_shape_is(tmp_
     assert (gemm_seconds(mine, "float32", m, 64, 64, 4) == gemm_seconds(law, "float32", m, 64, 64, 4)).all()
 
 
+    """C has 8 bytes an element in float64, 4 in float32; a shape of the table takes its measured time."""
+    """C of float64 has 8 bytes an element, of float32 4: a row with it takes what was measured."""
+    rows = table(tmp_path, "float64,4096,8192,64,0.5", "float32,4096,8192,64,0.2")
+    good("machine", "import", "--kernels", rows, "mine", "--from", "h200-1")
+    mine = machine("mine")
+    for dtype, nbytes, seconds in (("float64", 8, 5e-4), ("float32", 4, 2e-4)):
+        assert float(gemm_seconds(mine, dtype, 4096, 8192, 64, nbytes)) == pytest.approx(seconds, rel=1e-5)
+
+
 def test_a_kernel_that_begins_at_an_m_is_seen_at_n_and_k_that_are_not_in_the_table(tmp_path):
     """Twice the law's time at 65 rows, the law's at 64, for some n and k: so it is between these."""
     law = machine("h100-8", kernels="vllm")

@@ -37,7 +37,7 @@ TREND = (2.0, (2.0, 3.0, 3.0))
 NOISE = 0.2  # variance of what repeats of a measurement differ by, on the same scale
 LAW_WEIGHT = 0.02  # weight of the law beside rows: with none within two doublings it decides
 INSIDE_DOUBLINGS = 1.0  # doublings to the nearest row up to which a shape counts as inside the table
-C_ITEMSIZE = 2  # bytes of an element of C, as engines have it
+C_ITEMSIZE = 2  # bytes of an element of C, as engines have it; of wider types as many as of A's
 NO_LAW = "the file of {} has no kernels; begin with --from 'h100-8 kernels=vllm' or another that has"
 MAX_KNOWN = 2**17  # shapes whose factors are kept
 MOST_DOUBLINGS = 64  # of m, which is below 2^31; more than any, so that keys of families do not meet
@@ -123,7 +123,8 @@ class Rows:
     def differences(self) -> Floats:
         """Logarithm of measured seconds over the law's, a row each."""
         law = replace(self.law)  # a copy: that of the machine need not remember the shapes of all rows
-        took = law.seconds(*np.rint(np.exp2(self.shapes.T)), c_itemsize=C_ITEMSIZE)
+        c_itemsize = max(C_ITEMSIZE, int(law.itemsize))
+        took = law.seconds(*np.rint(np.exp2(self.shapes.T)), c_itemsize=c_itemsize)
         return np.asarray(np.log(self.seconds / took))
 
     @cached_property
