@@ -320,6 +320,17 @@ def test_the_file_of_before_is_kept_and_what_changed_is_said(quick, tmp_path):
 
 
 @pytest.mark.mpi
+def test_tables_of_the_file_of_before_are_kept_beside_it(quick, tmp_path):
+    path, table = tmp_path / "here.toml", "dtype,m,n,k,seconds\nbfloat16,64,64,64,1e-5\n"
+    path.write_bytes(umm.machine("h100-8").source_path.read_bytes())
+    (tmp_path / "here.kernels.csv").write_text(table)
+    good("machine", "calibrate", "--ranks", "2", "--dtype", "float32", "-o", path)
+    assert umm.machine(path).tables is None
+    assert (tmp_path / "here-before.kernels.csv").read_text() == table
+    assert umm.machine(tmp_path / "here-before.toml").tables is not None
+
+
+@pytest.mark.mpi
 def test_rounds_that_are_finished_are_kept_and_the_rest_measured_later(quick, tmp_path, monkeypatch):
     """Ctrl-C in the second of two rounds; the same command then measures that, and drops the kept file."""
     monkeypatch.setattr(host, "PASSES", 2)

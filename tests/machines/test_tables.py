@@ -67,6 +67,23 @@ def test_a_row_counts_where_it_was_measured_and_less_the_farther_a_shape_is(tmp_
         assert float(gemm_seconds(mine, dtype, 4096, 8192, 64, nbytes)) == pytest.approx(seconds, rel=1e-5)
 
 
+def test_nodes_count_for_a_machine_with_a_table(tmp_path):
+    rows = table(tmp_path, "bfloat16,64,1024,1024,0.02")
+    asked = ("--from", "h100-8 kernels=vllm", "--nodes", "2")
+    good("machine", "import", "--kernels", rows, "mine", *asked)
+    assert machine("mine").device_count == 16
+
+
+def test_a_new_machine_of_the_name_of_another_has_not_its_table(tmp_path):
+    """With its own numbers changed it keeps the table; with those of another machine it does not."""
+    rows = beside(imported(tmp_path, "bfloat16,64,1024,1024,0.02").source_path)
+    good("machine", "new", "mine", "--from", "mine", "--set", "devices.launch=x2", "--force")
+    assert machine("mine").tables is not None
+    assert f"removed {rows}" in command("machine", "new", "mine", "--from", "a10-8", "--force").stderr
+    assert machine("mine").tables is None
+    assert not rows.exists()
+
+
 def test_a_kernel_that_begins_at_an_m_is_seen_at_n_and_k_that_are_not_in_the_table(tmp_path):
     """Twice the law's time at 65 rows, the law's at 64, for some n and k: so it is between these."""
     law = machine("h100-8", kernels="vllm")

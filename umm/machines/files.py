@@ -170,7 +170,7 @@ def mistakes(name_or_path: str | Path) -> list[str]:
 def _found(name_or_path: str | Path) -> Machine:
     """Return a machine as its file describes it."""
     path = file_of(name_or_path)
-    stats = [path.stat(), *(table.stat() for table in _beside(path) if _is_file(table))]
+    stats = [path.stat(), *(table.stat() for table in tables_beside(path) if _is_file(table))]
     key = (path, tuple(map(version, stats)))
     if key not in _read:
         _read[key] = kept("machine", _written(path), lambda: _load(path))
@@ -181,7 +181,7 @@ def _written(path: Path) -> tuple[str, ...] | None:
     """Return where a machine file is, and hashes of it and its tables; None if one cannot be read."""
     try:
         content = hashlib.sha256(read_bytes(path, MOST_TEXT)).hexdigest()
-        return str(path), content, *(digest(x) for x in _beside(path) if _is_file(x))
+        return str(path), content, *(digest(x) for x in tables_beside(path) if _is_file(x))
     except (InputError, MachineError):
         return None
 
@@ -192,7 +192,7 @@ def _load(path: Path) -> Machine:
     from umm.machines.tables import Tables, read_rows
 
     plain = machine = build(_content(path), path, path.stem)
-    multiplies, serving = _beside(path)
+    multiplies, serving = tables_beside(path)
     if _is_file(multiplies):
         machine = replace(machine, tables=Tables(Parts(multiplies, plain, read_rows), multiplies.name))
     if _is_file(serving):
@@ -200,7 +200,7 @@ def _load(path: Path) -> Machine:
     return machine
 
 
-def _beside(path: Path) -> tuple[Path, Path]:
+def tables_beside(path: Path) -> tuple[Path, Path]:
     """Return where the tables of a machine file are, of multiplies and of attention and experts."""
     from umm.machines import serving_tables, tables
 

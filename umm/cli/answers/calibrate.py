@@ -17,6 +17,7 @@ from umm.files import MOST_TOML, read_bytes, whole_file
 from umm.host.hardware import blas_libraries, kernel_warning
 from umm.machines import Machine, machine, user_folder
 from umm.machines.changes import Change, changes
+from umm.machines.files import tables_beside
 from umm.space.choice import Choice
 from umm.space.what_if.decision_map import Decision, decisions
 
@@ -51,6 +52,10 @@ def calibrate(asked: Calibrate) -> None:
     if kept:  # the file that is about to be replaced
         with whole_file(kept) as partial:
             partial.write_bytes(read_bytes(path, MOST_TOML))
+        for table, of_kept in zip(tables_beside(path), tables_beside(kept), strict=True):
+            of_kept.unlink(missing_ok=True)
+            if table.is_file():
+                table.rename(of_kept)
     with whole_file(path) as partial:
         partial.write_text(text, encoding="utf-8")
     rounds.path.unlink(missing_ok=True)

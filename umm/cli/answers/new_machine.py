@@ -25,9 +25,9 @@ from umm.machines.drafts.logs import gpu_of, is_log, read_log
 from umm.machines.drafts.measured import Measured, aic_table, lines_of, read_measured, table_text
 from umm.machines.drafts.measured_serving import aic_serving, is_serving, read_serving_tables
 from umm.machines.drafts.scaffold import copied, marked, scaffold, text
-from umm.machines.files import named_file
+from umm.machines.files import named_file, tables_beside
 from umm.machines.settings import read_setting, set_numbers, with_settings
-from umm.machines.tables import NO_LAW, beside
+from umm.machines.tables import NO_LAW
 from umm.units import counted, format_bytes, format_seconds
 
 STDOUT = "-"
@@ -120,7 +120,7 @@ def _with_table(asked: Import, files: tuple[str, ...]) -> None:
         paths = list(map(Path, tables))
     if name == STDOUT:
         raise InputError("a table is written beside a machine file; give a NAME or a FILE.toml, not -")
-    begun = find_machine(other)
+    begun = find_machine(other, nodes=asked.nodes)
     serving = [x for x in paths if is_serving(next(iter(lines_of(x)), {}))]
     kernels, left = read_serving_tables(serving)
     plain = [x for x in paths if x not in serving]
@@ -132,21 +132,10 @@ def _with_table(asked: Import, files: tuple[str, ...]) -> None:
             raise InputError(f"the tables have {dtype}, of which {NO_LAW.format(begun.name)}")
 
     def content(other: Machine, card: dict[str, Any], settings: dict[str, str]) -> dict[str, Any]:
-        return set_numbers(dict(other.document), settings, other.name)
+        return set_numbers(dict(begun.document), settings, begun.name)
 
-    _write(asked, content, name, other)
-    is_path = name.endswith(".toml") or os.sep in name
-    file = Path(name) if is_path else user_folder() / f"{name}.toml"
-    for path, rows, count in (
-        (beside(file), table_text(measured.rows), len(measured.rows)),
-        (serving_tables.beside(file), table_text(kernels, serving_tables.COLUMNS), len(kernels)),
-    ):
-        if not count:
-            path.unlink(missing_ok=True)
-            continue
-        with whole_file(path) as partial:
-            partial.write_text(rows, encoding="utf-8")
-        asked.output.note(f"{path}: {count:,} measured shapes; between them they count, elsewhere the law")
+    serving_text = table_text(kernels, serving_tables.COLUMNS) if kernels else ""
+    _write(asked, content, name, other, (table_text(measured.rows) if measured.rows else "", serving_text))
     for dtype, count in measured.left.items():
         asked.output.note(f"left out: {count:,} rows of {dtype}, which umm does not multiply")
     for why, count in left.items():
@@ -230,13 +219,20 @@ def _settings(asked: Written) -> dict[str, str]:
     return dict(map(read_setting, asked.changes))
 
 
-def _write(asked: Written, content_of: Content, name: str, other: str) -> None:
+def _write(
+    asked: Written,
+    content_of: Content,
+    name: str,
+    other: str,
+    tables: tuple[str, str] | None = None,
+) -> None:
     """Write the file of a new machine, if its content is a machine.
 
     Args:
         content_of: Returns the content.
         name: The machine's name or file.
         other: The machine that the rest is taken from.
+        tables: Texts of the tables beside the file, empty for none; None to keep those of the same machine.
 
     Raises:
         InputError: for a file that is there already, or a name that cannot be one.
@@ -250,7 +246,8 @@ def _write(asked: Written, content_of: Content, name: str, other: str) -> None:
     if name != STDOUT and existing.exists() and not asked.force:
         raise InputError(f"{existing} exists; choose another name, or overwrite it with --force")
     card = marked(find_machine(CARD_OF).document["fabric"]["nic"], CARD_OF)
-    content = content_of(find_machine(other), card, _settings(asked))
+    begun = find_machine(other)
+    content = content_of(begun, card, _settings(asked))
     made = build(content, path, path.stem)
     written = text(content)
     if name == STDOUT:
@@ -260,6 +257,17 @@ def _write(asked: Written, content_of: Content, name: str, other: str) -> None:
         path.parent.mkdir(parents=True, exist_ok=True)
     with whole_file(path) as partial:
         partial.write_text(written, encoding="utf-8")
+    # All is written before anything is printed, for a reader such as `head` may end the command.
+    if tables is not None or not path.samefile(begun.source_path):
+        for table, rows in zip(tables_beside(path), tables or ("", ""), strict=True):
+            if rows:
+                with whole_file(table) as partial:
+                    partial.write_text(rows, encoding="utf-8")
+                shapes = f"{len(rows.splitlines()) - 1:,} measured shapes"
+                asked.output.note(f"{table}: {shapes}; between them they count, elsewhere the law")
+            elif table.is_file():
+                table.unlink()
+                asked.output.note(f"removed {table}, measured for an earlier file of this name")
     if asked.output.as_json:
         record = {"machine": machine_record(made) | {"copied": copied(made.facts)}}
         asked.output.json("machine new", record)
