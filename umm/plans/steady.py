@@ -3,7 +3,7 @@
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field, replace
-from functools import lru_cache
+from functools import lru_cache, partial
 from itertools import pairwise
 from math import ceil, inf, isclose
 from typing import Any, NamedTuple
@@ -192,14 +192,11 @@ def steady(
         total: Ints = trace.schedule.memory_bytes + more + (of_state * layers).astype(np.int64)
         return total
 
-    def simulated(depth: int) -> Trace:
-        return run(of_several(layer, layouts, ranks, machine, depth, recompute, **how))
-
-    def inner() -> Trace:
-        return run(of_several(layer, layouts, ranks, machine, 1, recompute, inner=True, **how))
+    def several(depth: int, inner: bool = False) -> Trace:
+        return run(of_several(layer, layouts, ranks, machine, depth, recompute, inner, **how))
 
     # Extrapolation: simulate few layers, take the slope between two depths, and add it for the rest.
-    traces = _deeper(layers, simulated, lambda depth, trace: bool(held(depth, trace).max() > room))
+    traces = _deeper(layers, several, lambda depth, trace: bool(held(depth, trace).max() > room))
     depth, more = max(traces.items())
     start = _start(traces)
     rest, between = layers - depth, depth - start
@@ -207,7 +204,7 @@ def steady(
     now, before = bytes_by_kind(more.schedule), bytes_by_kind(fewer.schedule) if fewer else {}
     # Bytes grow linearly from `start` on; the first layers differ, as they have no neighbour before them.
     moved = {x: nbytes + round((nbytes - before.get(x, 0)) / between * rest) for x, nbytes in now.items()}
-    layer_s, each_parts, waits = middle(traces, inner if rest else None)
+    layer_s, each_parts, waits = middle(traces, partial(several, 1, inner=True) if rest else None)
     count, next_one = copies(layer, layers, recompute), copies(layer, layers + 1, recompute)
     added = sum((x.nbytes_of_rank * (next_one[x.name] - count[x.name]) for x in laid.tensors), of_state)
     # Activations of the backward part; recomputing trades them for work.
