@@ -185,6 +185,20 @@ def test_rules_that_leave_a_shape_without_a_tile_are_an_error(tmp_path):
     assert "the last of rules has to hold for all shapes" in text
 
 
+@pytest.mark.parametrize(
+    ("more", "result"),
+    [
+        ("coarse = 16\nrules = [{ tile = '100x100' }]\n", "coarse and rules both choose the tile"),
+        ("coarse = 16\n", "needs another tile for fewer rows"),
+        ("splits = [2, 4]\n", "splits of float32 lack 1"),
+    ],
+)
+def test_numbers_that_leave_a_shape_without_a_kernel_are_an_error(tmp_path, more, result):
+    """The first kernel was taken for such a shape."""
+    text = "\n".join(x for x in TEXT.splitlines() if not x.startswith("splits")) + "\n"
+    assert result in error_of(write(tmp_path, GOOD + text + more + SWITCH))
+
+
 def test_kernels_with_rules_and_a_host_have_a_slower_pace():
     """At half of the rate, 10 tiles on one unit take twice as long; the host does not."""
     kernels = Kernels(

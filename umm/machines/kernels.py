@@ -467,6 +467,16 @@ else:
     KernelNumbers = table_of("KernelNumbers", RulesOfKernels, Kernels, partial=True)
 
 
+def _check_choice(numbers: dict[str, Any], dtype: str) -> None:
+    """Raise MachineError if a shape could have no kernel: the first would be taken for it."""
+    if numbers.get("coarse") and numbers.get("rules"):
+        raise MachineError(f"coarse and rules both choose the tile of {dtype}; state one of them")
+    if numbers.get("coarse") and len(set(numbers["tiles"])) == 1:
+        raise MachineError(f"coarse of {dtype} needs another tile for fewer rows; add one or leave it out")
+    if 1 not in numbers.get("splits", (1,)):
+        raise MachineError(f"splits of {dtype} lack 1, the only one for a short k; add it")
+
+
 def kernels_of(
     dtype: str, peak: float, itemsize: float, value: float, tables: Sequence[KernelNumbers]
 ) -> Kernels:
@@ -494,6 +504,7 @@ def kernels_of(
             "state it in devices.kernels or in devices.efficiency.kernels"
         )
     checked(numbers.get("rules", ()), numbers["tiles"])
+    _check_choice(numbers, dtype)
     share = next((x.value for x in reversed(tables) if x.value is not None), value)
     others: dict[str, Any] = {
         name: kernels_of(dtype, peak, itemsize, value, [*tables, other])
