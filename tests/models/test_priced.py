@@ -331,3 +331,39 @@ def test_only_parts_that_are_quantised_multiply_in_few_bits():
                     weights={"mlp": "fp8"})  # fmt: skip
     few = {x.name for x in outline.tensors if x.dtype != "bfloat16" and x.role == "input"}
     assert few == {"W1", "W2", "W3"}
+
+
+def test_a_head_multiplies_in_the_type_that_its_file_names(tmp_path):
+    """A head of 256 columns and 262,144 tokens: 134 MB of bfloat16, 67 of fp8 and its scales."""
+    wide = SMALL | {"vocab_size": 2**18, "tie_word_embeddings": False}
+    config = tmp_path / "config.json"
+
+    def asked(command, chosen, *flags):
+        config.write_text(json.dumps(chosen))
+        typed = [command, "--model", str(config), "--tokens", "64", "--dtype", "bf16", "--ranks", "2", *flags]
+        result = CliRunner().invoke(main, [*typed, "--machine", "h100-8", "--json"])
+        assert result.exit_code == 0, result.output
+        return json.loads(result.stdout), result.stderr
+
+    named = {"quant_method": "modelopt", "quant_algo": "MIXED_PRECISION"}
+    quantised = wide | {
+        "quantization_config": named | {"quantized_layers": {"lm_head": {"quant_algo": "FP8"}}}
+    }
+    layers = ("--layers", "6")
+    alone = ("--chain", "head", "--layouts", "sequence")
+    plain, short = (asked("simulate", x, *layers) for x in (wide, quantised))
+    ends = [x[0]["predicted"]["ends"] for x in (plain, short)]
+    assert 0.4 < ends[1]["head"] / ends[0]["head"] < 0.9
+    assert ends[1]["embedding"] == ends[0]["embedding"]
+    assert "lm_head is priced as fp8" in short[1]
+    assert "lm_head" not in plain[1]
+    typed = asked("simulate", quantised, *layers, "--weights", "bf16")
+    assert typed[0]["predicted"]["ends"] == ends[0]
+    assert "lm_head" not in typed[1]
+    times = [asked("simulate", x, *alone)[0]["predicted"]["makespan_s"] for x in (wide, quantised)]
+    assert times[1] < 0.9 * times[0]
+    rows = [asked("peers", x, *layers)[0]["rows"] for x in (wide, quantised)]
+    best = [min(y["makespan_s"] for y in x) for x in rows]
+    assert best[0] - best[1] == pytest.approx(ends[0]["head"] - ends[1]["head"], rel=0.5)
+    bests = [asked("search", x, "--chain", "head")[0]["top"][0]["makespan_s"] for x in (wide, quantised)]
+    assert bests[1] < 0.9 * bests[0]

@@ -374,17 +374,18 @@ class End(NamedTuple):
     scheme: str = ""  # the name of these; empty if they have none
 
 
-def ends_in(scheme: str, layer: Outline, vocab: int, ranks: int) -> list[End]:
+def ends_in(scheme: str, layer: Outline, vocab: int, ranks: int, head: str = "") -> list[End]:
     """Return the embedding and the head of a model in a scheme, or in one of their own where they lack it.
 
     Args:
         vocab: Different tokens; 0 if that is not known, and there are none.
+        head: Type of the head's weight, if not that of the layer.
     """
     result = []
     # Experts cut by tensors have decoded tokens on every rank.
     decoded = scheme == "tensor" and any(x.context for x in layer.tensors)
     other = "megatron" if decoded else "sequence"
-    for name, outline in ends(layer, vocab).items() if vocab else ():
+    for name, outline in ends(layer, vocab, head).items() if vocab else ():
         try:
             end = in_scheme(scheme, outline, ranks)
             result.append(End(name, end, end.layouts_of(scheme or None, ranks), scheme))

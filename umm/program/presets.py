@@ -481,10 +481,13 @@ def _in_8_bits(dtype: str, refused: str) -> str:
     return dtype if has_blocks(dtype) else f"{dtype}:{BLOCK}"
 
 
-def ends(layer: Outline, vocab: int) -> dict[str, Outline]:
+def ends(layer: Outline, vocab: int, head: str = "") -> dict[str, Outline]:
     """Return the embedding before and the head after layers like this one, with gradients where it has them.
 
     Without gradients the head multiplies the last token of each sequence, whose logits give the next one.
+
+    Args:
+        head: Type of its weight, if not that of the layer.
 
     >>> [*map(str, ends(chain("mlp", hidden=8, ffn=16, tokens=4), 32).values())]
     ['embedding: Y = embed(E, T)', 'head: N = rms_norm(X, g); Y = N·Wv']
@@ -494,10 +497,14 @@ def ends(layer: Outline, vocab: int) -> dict[str, Outline]:
         raise ProblemError(f"chain {layer.name} has no X, so no embedding gives it")
     x, backward = shapes["X"], "dY" in shapes
     tokens = {"embedding": x.rows, "head": next_tokens(layer.statements, shapes) or x.rows}
+    weights = {"embedding": "", "head": head}
     return {
-        name: chain(name, dtype=x.dtype, backward=backward, tokens=count, hidden=x.cols, vocab=vocab)
+        name: chain(
+            name, dtype=x.dtype, backward=backward, weights=weights[name],
+            tokens=count, hidden=x.cols, vocab=vocab,
+        )
         for name, count in tokens.items()
-    }
+    }  # fmt: skip
 
 
 def next_tokens(statements: Iterable[object], tensors: Collection[str]) -> int:

@@ -223,7 +223,7 @@ def _stack(asked: Peer) -> Stack | None:
     if asked.chain is None:
         raise InputError("layers need a chain, such as --chain transformer-layer")
     vocab = find_model(asked.model).vocab if asked.model else 0
-    return Stack(asked.layers, asked.recompute, asked.optimizer, vocab)
+    return Stack(asked.layers, asked.recompute, asked.optimizer, vocab, asked.head_type)
 
 
 def _at(asked: Peer) -> Callable[[int], Outline] | None:

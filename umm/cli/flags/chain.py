@@ -104,6 +104,7 @@ class OfChain(OfSizes, heading="Chain"):
     )  # fmt: skip
     # Types of the weights of a layer's parts, as a model's file stores them.
     weight_types: Mapping[str, str] | None = None
+    head_type: str = ""  # type of the weight of a model's head, if not that of the chain
     stored: float = 1.0  # bytes a weight is stored in, as a share of those it is computed with
     layer: int | None = None  # Number of the model's layer that the chain is; None for any.
     layers: int | None = None  # number of layers like it, where a command counts them
@@ -144,13 +145,28 @@ class OfChain(OfSizes, heading="Chain"):
         if self.decode and not self.cache and caches and cache_bits(model.quantization) == 8:
             self.output.note("the cache is fp8 by quantization_config; --cache takes another type")
             asked = replace(asked, cache="fp8")
-        every = [] if self.backward or self.typed(["weights"]) else asked._layers_like(model)
+        if self.backward or self.typed(["weights"]):
+            return asked
+        asked = asked._with_head(model)
+        every = asked._layers_like(model)
         if not every:
             return asked
         parts = asked._parts()
         if remark := next((x for i in every if (x := weights_priced(model, i, parts).remark)), ""):
             self.output.note(f"{remark}; --weights takes another type")
         return asked.quantized(model, every[0])
+
+    def _with_head(self, model: "Model") -> Self:
+        """Return this with the type of a model's head, where it is the chain or comes after layers."""
+        from umm.program.models.priced import ATTENTION, head_priced
+
+        dtype = head_priced(model)
+        counts_ends = self.layers and self.ctx.command.name in ("simulate", "peers")
+        if not dtype or not (self.chain == "head" or counts_ends):
+            return self
+        self.output.note(f"lm_head is priced as {dtype} by quantization_config; --weights takes another type")
+        types = {ATTENTION: dtype} if self.chain == "head" else self.weight_types
+        return replace(self, head_type=dtype, weight_types=types)
 
     def _parts(self) -> list[str]:
         """Return the parts of a layer that the chain computes, none of a model's ends."""
@@ -420,7 +436,7 @@ class LaidOutLayers(Layered, LaidOut, heading="Chain"):
         from umm.program.models import find_model
 
         vocab = find_model(self.model, self.ignore).vocab if self.model else 0
-        ends = ends_in(self.scheme, layer, vocab, ranks)
+        ends = ends_in(self.scheme, layer, vocab, ranks, self.head_type)
         if self.scheme != BEST or BEST in layer.layouts:
             return ends
         return [x._replace(layouts=best_layouts(x.outline, self.hardware, ranks)) for x in ends]

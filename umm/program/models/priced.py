@@ -70,10 +70,7 @@ def weights_priced(model: Model, number: int, parts: Collection[str] = (ATTENTIO
             if stored != types.usual:
                 names.setdefault(stored.name, []).append(part)
         most = max(stores, key=stores.__getitem__, default=types.usual)
-        # A type of as many bits, or the next that is priced.
-        bits = int(most.name[3:]) if most.name.startswith("int") else 0
-        dtype = "fp8" if most.name.startswith("float8") else "fp4" if most.name in ("nvfp4", "mxfp4") else ""
-        dtype = dtype or ("int4" if 0 < bits <= 4 else "int8" if 0 < bits <= 8 else "")
+        dtype = _type_of(most)
         if dtype:
             priced[part] = dtype
         counted += stores.total() * (_BITS.get(dtype, 8.0) if dtype else types.usual.bits)
@@ -86,6 +83,21 @@ def weights_priced(model: Model, number: int, parts: Collection[str] = (ATTENTIO
     if floats := [x for x in names if x in ("nvfp4", "mxfp4")]:
         remark += f", {' and '.join(floats)} multiplied in 4 bits where the machine has a rate, else expanded"
     return PricedWeights(priced, exact / counted, remark)
+
+
+def head_priced(model: Model) -> str:
+    """Return the type of a head that ``quantization_config`` names; empty for the type of the chain."""
+    return "" if model.tied else _type_of(Quantization(model.quantization, model.dtype).stored("lm_head"))
+
+
+def _type_of(stored: Stored) -> str:
+    """Return a type of as many bits as a stored one, or the next that is priced; empty for the chain's."""
+    if stored.name.startswith("float8"):
+        return "fp8"
+    if stored.name in ("nvfp4", "mxfp4"):
+        return "fp4"
+    bits = int(stored.name[3:]) if stored.name.startswith("int") else 0
+    return "int4" if 0 < bits <= 4 else "int8" if 0 < bits <= 8 else ""
 
 
 _BITS = {x: 8 * nbytes for x, nbytes in EXPANDED.items()} | {"fp4": 8 * EXPANDED["float4_e2m1"]}

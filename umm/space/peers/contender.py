@@ -337,6 +337,7 @@ class Stack:
     recompute: tuple[str, ...] = ("none",)
     state: float = 0.0  # bytes of optimizer state for each element of a weight
     vocab: int = 0  # different tokens of the embedding before and the head after; 0 for neither
+    head: str = ""  # type of the head's weight, if not that of the layers
 
     def least_bytes(self, outline: Outline, chain: Chain, recompute: str) -> float:
         """Return a lower bound on all layers' bytes on the fullest rank: weights, gradients, states, kept."""
@@ -378,7 +379,7 @@ class Stack:
             layer, scheme.layouts, scheme.ranks, machine, self.layers,
             recompute=recompute, state=self.state, room=limit, **how,
         )  # fmt: skip
-        ends = ends_in(scheme.name if scheme.is_named else "", start, self.vocab, scheme.ranks)
+        ends = ends_in(scheme.name if scheme.is_named else "", start, self.vocab, scheme.ranks, self.head)
         # What an FSDP name says is of its layers; ends in other layouts have choices of their own.
         of_ends = {"stationary": "auto", "movement": "auto"} if scheme.gathers_weights else how
         model = model.with_ends(ends, scheme.ranks, machine, **of_ends)
