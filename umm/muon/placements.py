@@ -28,8 +28,6 @@ from umm.schedules.table.details import GEMM
 from umm.step.rates import FP32, Rates
 
 BUCKET = 2**28  # bytes that one collective of a bucket moves: as a layer of a large model has
-MAX_BATCH = 32
-"""Equal matrices in one kernel, as Megatron-LM pull request 6683 suggests: more need memory for no speed."""
 DUPLICATED, OWNERS, GRAM, TWO_AXIS, IN_PLACE = "duplicated", "owners", "gram", "two-axis", "in-place"
 MAX_IN_PLACE = 32  # ranks up to which steps in place are simulated: their actions grow as the square of ranks
 
