@@ -43,7 +43,7 @@ def test_a_wheel_in_another_venv_simulates_from_any_folder(tmp_path):
 
     assert wheel.stem.split("-")[2:4] == ["cp311", "abi3"]
     assert {str(library(Path(source))) for source in SOURCES} <= {*names}
-    assert not [name for name in names if name.endswith(".c")]
+    assert not [name for name in names if name.endswith((".c", ".h"))]
 
     venv = tmp_path / "venv"
     done(sys.executable, "-m", "venv", "--without-pip", venv, cwd=tmp_path)
@@ -74,18 +74,23 @@ def test_a_wheel_in_another_venv_simulates_from_any_folder(tmp_path):
 
 def test_an_editable_install_compiles_beside_the_source_what_is_older_than_it(tmp_path, monkeypatch):
     """The critical path, in a tree of its own: compiled, left alone, then compiled anew."""
+    header = Path(shutil.copy(ROOT / "umm" / "arrays.h", tmp_path))
     monkeypatch.setattr("umm_sim.build.SOURCES", ("_path.c",))
+    monkeypatch.setattr("umm_sim.build.HEADER", header)
     source = Path(shutil.copy(ROOT / "umm" / "traces" / "_path.c", tmp_path))
     build_in_place(tmp_path)
     made = library(tmp_path / "_path.c")
-    os.utime(source, (1, 1))
-    os.utime(made, (2, 2))
+    for path, seconds in ((source, 1), (header, 1), (made, 2)):
+        os.utime(path, (seconds, seconds))
     build_in_place(tmp_path)
     assert made.stat().st_mtime == 2
-    os.utime(source, (3, 3))
-    build_in_place(tmp_path)
-    assert made.stat().st_mtime > 3
-    assert {x.name for x in tmp_path.iterdir()} == {source.name, made.name}
+    for path in (source, header):
+        os.utime(path, (3, 3))
+        build_in_place(tmp_path)
+        assert made.stat().st_mtime > 3
+        os.utime(made, (2, 2))
+        os.utime(path, (1, 1))
+    assert {x.name for x in tmp_path.iterdir()} == {source.name, header.name, made.name}
 
 
 def test_without_a_compiler_a_line_says_what_to_install(tmp_path):

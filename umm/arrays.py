@@ -110,9 +110,9 @@ def in_c(module: str, name: str) -> Callable[..., Any]:
     except ImportError as error:
         raise UmmError(f"umm's inner loops are not compiled ({error}): {again}") from error
     library = Path(compiled.__file__ or "")
-    source = library.with_name(f"{module.rpartition('.')[2]}.c")
-    if source.exists() and source.stat().st_mtime > library.stat().st_mtime:
-        raise UmmError(f"{source} is newer than what was compiled from it: {again}")
+    for source in (library.with_name(f"{module.rpartition('.')[2]}.c"), Path(__file__).with_suffix(".h")):
+        if source.exists() and source.stat().st_mtime > library.stat().st_mtime:
+            raise UmmError(f"{source} is newer than what was compiled from it: {again}")
     function: Callable[..., Any] = getattr(compiled, name)
     return function
 

@@ -5,15 +5,9 @@
  * in the order in which they were set, the flows of a link keep the order in which they came, and the compiler must not
  * contract a product and a sum (-ffp-contract=off). tests/sim/test_player.py holds the two together.
  */
-#define PY_SSIZE_T_CLEAN
-#define Py_LIMITED_API 0x030B0000 /* one wheel for every Python from 3.11 on */
-#include <Python.h>
+#include "umm/arrays.h"
 #include <math.h>
 #include <setjmp.h>
-#include <stdint.h>
-#include <stdlib.h>
-
-typedef int64_t Int;
 
 enum { NONE = -1 };                  /* no key, node, work, … */
 enum { LOCAL = 6, BARRIER = 7 };     /* kinds, as in umm/schedules/table/details.py */
@@ -818,30 +812,18 @@ enum {
     KIND, RANK, LANE, OFFSETS, AFTER, SRC, DST, NBYTES, SECONDS, ROUTE, NUMBER, ENGINE, LOSS_OF_KIND, MEANS_OF, LOSS_OF_MEANS,
     ROUTE_OFFSETS, ROUTE_LINKS, SLOWEST, LATENCY, BANDWIDTH, STARTED, FINISHED, ARRAYS
 };
-static const Py_ssize_t ITEMSIZE[ARRAYS] = {1, 8, 8, 8, 8, 8, 8, 8, 8, 4, 4, 8, 8, 1, 8, 8, 8, 8, 8, 8, 8, 8};
 
 static PyObject *play(PyObject *module, PyObject *args) {
     (void)module;
     Py_buffer view[ARRAYS];
-    PyObject *found = NULL, *array;
-    Py_ssize_t taken = 0;
+    PyObject *found = NULL;
+    if (!take_arrays(args, "play", view, ARRAYS, 1, STARTED, ARRAYS, "1888888884488188888888")) return NULL;
     Play *p = PyMem_Calloc(1, sizeof(Play));
-    if (!p) return PyErr_NoMemory();
-    if (PyTuple_Size(args) != ARRAYS + 1) {
-        PyErr_Format(PyExc_TypeError, "play takes %d arguments", ARRAYS + 1);
-        goto out;
+    if (!p) {
+        release_arrays(view, ARRAYS);
+        return PyErr_NoMemory();
     }
-    for (; taken < ARRAYS; taken++) {
-        array = PyTuple_GetItem(args, taken);
-        int flags = taken >= STARTED ? PyBUF_C_CONTIGUOUS | PyBUF_WRITABLE : PyBUF_C_CONTIGUOUS;
-        if (PyObject_GetBuffer(array, &view[taken], flags)) goto out;
-        if (view[taken].itemsize != ITEMSIZE[taken]) {
-            PyErr_Format(PyExc_TypeError, "array %zd has items of %zd bytes", taken, view[taken].itemsize);
-            taken++;
-            goto out;
-        }
-    }
-#define ITEMS(which) ((Int)(view[which].len / ITEMSIZE[which]))
+#define ITEMS(which) ((Int)(view[which].len / view[which].itemsize))
     p->ranks = PyLong_AsLongLong(PyTuple_GetItem(args, ARRAYS));
     if (PyErr_Occurred()) goto out;
     p->count = ITEMS(KIND), p->lanes = ITEMS(ENGINE), p->routes = ITEMS(LATENCY), p->links = ITEMS(BANDWIDTH);
@@ -890,7 +872,7 @@ out:
     clean_up(p);
     PyMem_Free(p->looked_up);
     PyMem_Free(p);
-    while (taken > 0) PyBuffer_Release(&view[--taken]);
+    release_arrays(view, ARRAYS);
     return found;
 }
 

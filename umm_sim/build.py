@@ -15,6 +15,8 @@ SOURCES = (
     "umm/schedules/table/_accesses.c",
     "umm/traces/_path.c",
 )
+ROOT = Path(__file__).resolve().parents[1]
+HEADER = ROOT / "umm" / "arrays.h"  # included by all of them
 # Contracted, a product and a sum round once, and makespans differ from the reference's in the last bit.
 # Microsoft's compiler contracts none by default.
 FLAGS = () if sys.platform == "win32" else ("-O3", "-ffp-contract=off")
@@ -40,7 +42,7 @@ def build(source: Path, folder: Path) -> Path:
     from setuptools.errors import BaseError, CompileError, LinkError
 
     extension = Extension(
-        source.stem, [str(source)], extra_compile_args=list(FLAGS), py_limited_api=True
+        source.stem, [str(source)], [str(ROOT)], extra_compile_args=list(FLAGS), py_limited_api=True
     )  # one library for every Python from 3.11 on
     command = build_ext(Distribution({"name": "umm", "ext_modules": [extension]}))
     try:
@@ -65,7 +67,8 @@ def build_in_place(root: Path) -> None:
     """
     for source in (root / x for x in SOURCES):
         made = library(source)
-        if made.exists() and made.stat().st_mtime >= source.stat().st_mtime:
+        newest = max(x.stat().st_mtime for x in (source, HEADER))
+        if made.exists() and made.stat().st_mtime >= newest:
             continue
         # In the folder itself, so that it can take the place of one that somebody has loaded: written over,
         # that would change under them.
@@ -75,6 +78,6 @@ def build_in_place(root: Path) -> None:
 
 if __name__ == "__main__":
     try:
-        build_in_place(Path(__file__).parents[1])
+        build_in_place(ROOT)
     except CompilerError as error:
         sys.exit(str(error))

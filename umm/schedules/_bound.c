@@ -6,14 +6,8 @@
  * bound of scheduling theory (count_work). A rank whose transfers slow its gemms down makes up for that (slow_down).
  * bound.py adds phases up, and knows the routes.
  */
-#define PY_SSIZE_T_CLEAN
-#define Py_LIMITED_API 0x030B0000 /* one wheel for every Python from 3.11 on */
-#include <Python.h>
+#include "umm/arrays.h"
 #include <math.h>
-#include <stdint.h>
-#include <stdlib.h>
-
-typedef int64_t Int;
 
 enum { GEMM = 2 }; /* a kind, as in umm/schedules/table/details.py */
 enum { RANK, LANE, OFFSETS, AFTER, ALONE, LATENCY, NBYTES, ROUTE, KIND, FIRSTS, LINKS, BANDWIDTH, OF_LANE, ENGINE, LOSS, ARRAYS };
@@ -179,22 +173,9 @@ static int fits(Phase *of, Int rows, Int waits, Int routes, Int crossed) {
 
 static PyObject *bound(PyObject *module, PyObject *args) {
     (void)module;
-    static const Py_ssize_t itemsize[ARRAYS] = {8, 8, 8, 8, 8, 8, 8, 8, 1, 8, 8, 8, 8, 8, 8};
     Py_buffer view[ARRAYS];
-    Py_ssize_t taken = 0;
     PyObject *found = NULL;
-    if (PyTuple_Size(args) != ARRAYS + 3) {
-        PyErr_Format(PyExc_TypeError, "bound takes %d arguments", ARRAYS + 3);
-        return NULL;
-    }
-    for (; taken < ARRAYS; taken++) {
-        if (PyObject_GetBuffer(PyTuple_GetItem(args, taken), &view[taken], PyBUF_C_CONTIGUOUS)) goto out;
-        if (view[taken].itemsize != itemsize[taken]) {
-            PyErr_Format(PyExc_TypeError, "array %zd has items of %zd bytes", taken, view[taken].itemsize);
-            taken++;
-            goto out;
-        }
-    }
+    if (!take_arrays(args, "bound", view, ARRAYS, 3, ARRAYS, ARRAYS, "888888881888888")) return NULL;
     Int first = PyLong_AsLongLong(PyTuple_GetItem(args, ARRAYS)), stop = PyLong_AsLongLong(PyTuple_GetItem(args, ARRAYS + 1)),
         ranks = PyLong_AsLongLong(PyTuple_GetItem(args, ARRAYS + 2)), rows = view[KIND].len;
     if (PyErr_Occurred()) goto out;
@@ -219,7 +200,7 @@ static PyObject *bound(PyObject *module, PyObject *args) {
     else if (ended == UNFIT) PyErr_SetString(PyExc_ValueError, "the columns of the schedule do not belong together");
     else found = PyFloat_FromDouble(of.longest);
 out:
-    while (taken > 0) PyBuffer_Release(&view[--taken]);
+    release_arrays(view, ARRAYS);
     return found;
 }
 

@@ -2,13 +2,7 @@
  * what it waits for and of what its lane did before it. The lane comes first: of equally late ones it is what would
  * have held the action up anyway.
  */
-#define PY_SSIZE_T_CLEAN
-#define Py_LIMITED_API 0x030B0000 /* one wheel for every Python from 3.11 on */
-#include <Python.h>
-#include <stdint.h>
-#include <stdlib.h>
-
-typedef int64_t Int;
+#include "umm/arrays.h"
 
 enum { BARRIER = 7 }; /* a kind, as in umm/schedules/table/details.py */
 enum { NONE = -1 };
@@ -49,23 +43,9 @@ static Int write_path(Int count, Int lanes, Int waits, const Int *lane, const In
 
 static PyObject *path(PyObject *module, PyObject *args) {
     (void)module;
-    static const Py_ssize_t itemsize[ARRAYS] = {8, 8, 8, 8, 1, 8};
     Py_buffer view[ARRAYS];
-    Py_ssize_t taken = 0;
     PyObject *found = NULL;
-    if (PyTuple_Size(args) != ARRAYS) {
-        PyErr_Format(PyExc_TypeError, "path takes %d arguments", ARRAYS);
-        return NULL;
-    }
-    for (; taken < ARRAYS; taken++) {
-        int flags = taken == FOUND ? PyBUF_C_CONTIGUOUS | PyBUF_WRITABLE : PyBUF_C_CONTIGUOUS;
-        if (PyObject_GetBuffer(PyTuple_GetItem(args, taken), &view[taken], flags)) goto out;
-        if (view[taken].itemsize != itemsize[taken]) {
-            PyErr_Format(PyExc_TypeError, "array %zd has items of %zd bytes", taken, view[taken].itemsize);
-            taken++;
-            goto out;
-        }
-    }
+    if (!take_arrays(args, "path", view, ARRAYS, 0, FOUND, ARRAYS, "888818")) return NULL;
     const Int *lane = view[LANE].buf;
     Int count = view[KIND].len, lanes = 0, place = NONE;
     int fit = count > 0 && view[OFFSETS].len == 8 * (count + 1);
@@ -77,8 +57,7 @@ static PyObject *path(PyObject *module, PyObject *args) {
     if (place == NO_MEMORY) PyErr_NoMemory();
     else if (place == NONE) PyErr_SetString(PyExc_ValueError, "the columns of the schedule do not belong together");
     else found = PyLong_FromLongLong(place);
-out:
-    while (taken > 0) PyBuffer_Release(&view[--taken]);
+    release_arrays(view, ARRAYS);
     return found;
 }
 

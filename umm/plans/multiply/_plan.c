@@ -3,14 +3,7 @@
  * The rules are those of "Direct execution as dependencies" in docs/reference/schedule.md. What actions cost is reckoned
  * in one place, umm/cost.py: a book here keeps the prices of shapes, and asks for those it does not know.
  */
-#define PY_SSIZE_T_CLEAN
-#define Py_LIMITED_API 0x030B0000 /* one wheel for every Python from 3.11 on */
-#include <Python.h>
-#include <stdint.h>
-#include <stdlib.h>
-#include <string.h>
-
-typedef int64_t Int;
+#include "umm/arrays.h"
 
 enum { GET = 0, GEMM = 2, ACCUMULATE = 3, REDUCE = 4, BARRIER = 7 }; /* kinds, as in umm/schedules/table/details.py */
 enum { NONE = -1 };
@@ -99,16 +92,15 @@ static const Price *known(const Book *book, Asked *asked, Int x, Int y, Int z) {
 static int ask(Book *book, PyObject *function, int kind, const Asked *asked) {
     PyObject *prices = asked->room < 0 ? PyErr_NoMemory() : PyObject_CallFunction(function, "iy#", kind, asked->key, (Py_ssize_t)asked->count * 24);
     Py_buffer view[2];
-    int taken = 0, status = 0;
+    int status = 0;
     if (!prices) return 0;
-    for (; taken < 2; taken++) {
-        PyObject *array = PyTuple_GetItem(prices, taken);
-        if (!array || PyObject_GetBuffer(array, &view[taken], PyBUF_C_CONTIGUOUS)) goto out;
-        if (view[taken].len != 8 * asked->count) {
-            taken++;
-            PyErr_SetString(PyExc_ValueError, "there is a price for each shape");
-            goto out;
-        }
+    if (!take_arrays(prices, "ask", view, 2, 0, 2, 2, NULL)) {
+        Py_DECREF(prices);
+        return 0;
+    }
+    if (view[0].len != 8 * asked->count || view[1].len != 8 * asked->count) {
+        PyErr_SetString(PyExc_ValueError, "there is a price for each shape");
+        goto out;
     }
     for (Int i = 0; i < asked->count; i++) {
         Price price = {.nbytes = ((Int *)view[0].buf)[i], .seconds = ((double *)view[1].buf)[i]};
@@ -120,7 +112,7 @@ static int ask(Book *book, PyObject *function, int kind, const Asked *asked) {
     }
     status = 1;
 out:
-    while (taken > 0) PyBuffer_Release(&view[--taken]);
+    release_arrays(view, 2);
     Py_DECREF(prices);
     return status;
 }
@@ -213,28 +205,15 @@ static PyObject *plan(PyObject *module, PyObject *args) {
     Py_buffer view[ARRAYS];
     Int set[SETTINGS];
     Int *in[PARTS];
-    Py_ssize_t taken = 0;
     PyObject *found = NULL;
     Operand operands[2] = {{0}};
     Rank *ranks = NULL;
     Int *tile[3] = {0}, *slice[2] = {0}, *slice_elements[2] = {0}, *last_in_place = NULL, *active = NULL, *update_of = NULL;
     char *shared = NULL;
 
-    if (PyTuple_Size(args) != ARRAYS + SETTINGS + 2) {
-        PyErr_Format(PyExc_TypeError, "plan takes %d arguments", ARRAYS + SETTINGS + 2);
-        return NULL;
-    }
+    if (!take_arrays(args, "plan", view, ARRAYS, SETTINGS + 2, NUMBERS, ARRAYS, "88888888888888888888888888881")) return NULL;
     PyObject *capsule = PyTuple_GetItem(args, ARRAYS + SETTINGS), *function = PyTuple_GetItem(args, ARRAYS + SETTINGS + 1);
-    for (; taken < ARRAYS; taken++) {
-        int flags = taken >= NUMBERS ? PyBUF_C_CONTIGUOUS | PyBUF_WRITABLE : PyBUF_C_CONTIGUOUS;
-        if (PyObject_GetBuffer(PyTuple_GetItem(args, taken), &view[taken], flags)) goto out;
-        in[taken] = view[taken].buf;
-        if (view[taken].itemsize != (taken == KINDS ? 1 : 8)) {
-            PyErr_Format(PyExc_TypeError, "array %zd has items of %zd bytes", taken, view[taken].itemsize);
-            taken++;
-            goto out;
-        }
-    }
+    for (int i = 0; i < ARRAYS; i++) in[i] = view[i].buf;
     for (int i = 0; i < SETTINGS; i++) set[i] = PyLong_AsLongLong(PyTuple_GetItem(args, ARRAYS + i));
     if (PyErr_Occurred()) goto out;
     Int count = view[RANK].len / 8, p = set[RANKS], rows_room = view[KINDS].len;
@@ -365,7 +344,7 @@ out:
     for (int x = 0; x < 3; x++) free(tile[x]);
     for (int x = 0; x < 2; x++) free(slice[x]), free(slice_elements[x]), unmake(&operands[x]);
     free(ranks), free(last_in_place), free(active), free(update_of), free(shared);
-    while (taken > 0) PyBuffer_Release(&view[--taken]);
+    release_arrays(view, ARRAYS);
     return found;
 }
 
@@ -383,7 +362,7 @@ enum { MOST_STAGES = 2, MOST_JOINED = (2 + MOST_STAGES) * STAGE_COLUMNS };
 static PyObject *join(PyObject *module, PyObject *args) {
     (void)module;
     Py_buffer view[MOST_JOINED];
-    Py_ssize_t taken = 0, arrays = PyTuple_Size(args) - JOIN_SETTINGS;
+    Py_ssize_t arrays = PyTuple_Size(args) - JOIN_SETTINGS;
     Int set[JOIN_SETTINGS], *used = NULL;
     char *awaited = NULL;
     PyObject *found = NULL;
@@ -391,10 +370,7 @@ static PyObject *join(PyObject *module, PyObject *args) {
         PyErr_SetString(PyExc_TypeError, "join takes rows, room for all, stages and four numbers");
         return NULL;
     }
-    for (; taken < arrays; taken++) {
-        int flags = taken >= COLUMNS && taken < 2 * COLUMNS ? PyBUF_C_CONTIGUOUS | PyBUF_WRITABLE : PyBUF_C_CONTIGUOUS;
-        if (PyObject_GetBuffer(PyTuple_GetItem(args, taken), &view[taken], flags)) goto out;
-    }
+    if (!take_arrays(args, "join", view, arrays, JOIN_SETTINGS, COLUMNS, 2 * COLUMNS, "1888818888188888188888")) return NULL;
     for (int i = 0; i < JOIN_SETTINGS; i++) set[i] = PyLong_AsLongLong(PyTuple_GetItem(args, arrays + i));
     if (PyErr_Occurred()) goto out;
     const Py_buffer *to = view + COLUMNS;
@@ -439,7 +415,7 @@ static PyObject *join(PyObject *module, PyObject *args) {
     found = Py_BuildValue("Lnd", (long long)row, (Py_ssize_t)waits, moved);
 out:
     free(used), free(awaited);
-    while (taken > 0) PyBuffer_Release(&view[--taken]);
+    release_arrays(view, arrays);
     return found;
 }
 
@@ -463,17 +439,9 @@ static PyObject *ops(PyObject *module, PyObject *args) {
     (void)module;
     Py_buffer view[OP_ARRAYS];
     Int *in[OP_ARRAYS], written = 0;
-    Py_ssize_t taken = 0;
     PyObject *found = NULL;
-    if (PyTuple_Size(args) != OP_ARRAYS + 1) {
-        PyErr_Format(PyExc_TypeError, "ops takes %d arguments", OP_ARRAYS + 1);
-        return NULL;
-    }
-    for (; taken < OP_ARRAYS; taken++) {
-        int flags = taken >= OP_RANK ? PyBUF_C_CONTIGUOUS | PyBUF_WRITABLE : PyBUF_C_CONTIGUOUS;
-        if (PyObject_GetBuffer(PyTuple_GetItem(args, taken), &view[taken], flags)) goto out;
-        in[taken] = view[taken].buf;
-    }
+    if (!take_arrays(args, "ops", view, OP_ARRAYS, 1, OP_RANK, OP_ARRAYS, NULL)) return NULL;
+    for (int i = 0; i < OP_ARRAYS; i++) in[i] = view[i].buf;
     Int stationary = PyLong_AsLongLong(PyTuple_GetItem(args, OP_ARRAYS)), tiles = view[OWNER].len / 8;
     Int room = view[OP_RANK].len / 8, groups = view[GROUPS].len / 8;
     for (Int t = 0; t < tiles; t++) {
@@ -511,7 +479,7 @@ static PyObject *ops(PyObject *module, PyObject *args) {
     }
     found = PyLong_FromLongLong(written);
 out:
-    while (taken > 0) PyBuffer_Release(&view[--taken]);
+    release_arrays(view, OP_ARRAYS);
     return found;
 }
 
@@ -520,25 +488,15 @@ static PyObject *count(PyObject *module, PyObject *args) {
     (void)module;
     Py_buffer view[6];
     Int *in[6];
-    Py_ssize_t taken = 0;
     double total = 0.0; /* which may be more than 64 bits count */
-    PyObject *found = NULL;
-    if (PyTuple_Size(args) != 6) {
-        PyErr_SetString(PyExc_TypeError, "count takes 6 arguments");
-        return NULL;
-    }
-    for (; taken < 6; taken++) {
-        if (PyObject_GetBuffer(PyTuple_GetItem(args, taken), &view[taken], PyBUF_C_CONTIGUOUS)) goto out;
-        in[taken] = view[taken].buf;
-    }
+    if (!take_arrays(args, "count", view, 6, 0, 6, 6, NULL)) return NULL;
+    for (int i = 0; i < 6; i++) in[i] = view[i].buf;
     for (Int t = 0; t < view[0].len / 8; t++) {
         const Int *row = in[3] + in[0][t], *col = in[4] + in[1][t], *share = in[5] + in[2][t];
         total += (double)(row[1] - row[0]) * (double)(col[1] - col[0]) * (double)(share[1] - share[0]);
     }
-    found = PyFloat_FromDouble(total);
-out:
-    while (taken > 0) PyBuffer_Release(&view[--taken]);
-    return found;
+    release_arrays(view, 6);
+    return PyFloat_FromDouble(total);
 }
 
 static PyMethodDef methods[] = {

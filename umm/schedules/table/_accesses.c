@@ -5,14 +5,7 @@
  * another buffer, whatever touches that comes after all that touched the buffer before it; so of a slot only what it
  * holds and what it held before are kept. tests/schedules/test_accesses.py compares with every earlier access.
  */
-#define PY_SSIZE_T_CLEAN
-#define Py_LIMITED_API 0x030B0000 /* one wheel for every Python from 3.11 on */
-#include <Python.h>
-#include <stdint.h>
-#include <stdlib.h>
-#include <string.h>
-
-typedef int64_t Int;
+#include "umm/arrays.h"
 
 enum { READ, WRITE, ADD }; /* as in accesses.py */
 enum { NONE = -1, FEW = 16 };
@@ -534,38 +527,15 @@ static PyObject *order_computed(PyObject *object, PyObject *slice) {
     Py_RETURN_TRUE;
 }
 
-/* Take the arrays that a call begins with, of which those from `filled` on are written; how many were taken counts. */
-static int take_arrays(PyObject *args, Py_buffer *view, Py_ssize_t count, Py_ssize_t filled, Py_ssize_t *taken) {
-    for (; *taken < count; ++*taken) {
-        int flags = *taken >= filled ? PyBUF_C_CONTIGUOUS | PyBUF_WRITABLE : PyBUF_C_CONTIGUOUS;
-        if (PyObject_GetBuffer(PyTuple_GetItem(args, *taken), &view[*taken], flags)) return 0;
-        if (view[*taken].itemsize != 8) {
-            PyErr_Format(PyExc_TypeError, "array %zd has items of %zd bytes", *taken, view[*taken].itemsize);
-            ++*taken;
-            return 0;
-        }
-    }
-    return 1;
-}
-
-static void release_arrays(Py_buffer *view, Py_ssize_t taken) {
-    while (taken > 0) PyBuffer_Release(&view[--taken]);
-}
-
 /* The arrays given to append, then those filled. */
 enum { RANKS, WAYS, COMPUTES, BUFFERS, SPANS, OFFSETS, AFTER, ROWS, LATE, ARRAYS };
 
 static PyObject *order_append(PyObject *object, PyObject *args) {
     Order *self = (Order *)object;
     Py_buffer view[ARRAYS];
-    Py_ssize_t taken = 0;
     PyObject *done = NULL;
     Int start = self->ranks.size;
-    if (PyTuple_Size(args) != ARRAYS) {
-        PyErr_Format(PyExc_TypeError, "append takes %d arrays", ARRAYS);
-        return NULL;
-    }
-    if (!take_arrays(args, view, ARRAYS, ROWS, &taken)) goto out;
+    if (!take_arrays(args, "append", view, ARRAYS, 0, ROWS, ARRAYS, NULL)) return NULL;
     Int count = view[RANKS].len / 8, *rows = view[ROWS].buf, *late = view[LATE].buf;
     Int operands = count ? view[BUFFERS].len / 8 / count : 0;
     const Int *ranks = view[RANKS].buf, *ways = view[WAYS].buf, *computes = view[COMPUTES].buf, *buffers = view[BUFFERS].buf;
@@ -611,7 +581,7 @@ static PyObject *order_append(PyObject *object, PyObject *args) {
 no_memory:
     PyErr_NoMemory();
 out:
-    release_arrays(view, taken);
+    release_arrays(view, ARRAYS);
     return done;
 }
 
@@ -651,19 +621,14 @@ static Int start_of_rank(Order *self, PyObject *started, Int rank) {
 static PyObject *order_transfers(PyObject *object, PyObject *args) {
     Order *self = (Order *)object;
     Py_buffer view[T_ARRAYS];
-    Py_ssize_t taken = 0;
     PyObject *done = NULL;
     static const int items[T_ARRAYS] = {1, 1, 1, 1, 4, 1, 4, 1, 1};
-    if (PyTuple_Size(args) != T_ARRAYS + 2) {
-        PyErr_Format(PyExc_TypeError, "transfers takes %d arguments", T_ARRAYS + 2);
-        return NULL;
-    }
+    if (!take_arrays(args, "transfers", view, T_ARRAYS, 2, T_ROWS, T_ARRAYS, NULL)) return NULL;
     PyObject *started = PyTuple_GetItem(args, T_ARRAYS), *relayed = PyTuple_GetItem(args, T_ARRAYS + 1);
     if ((started != Py_None && !PyDict_Check(started)) || !PySet_Check(relayed)) {
         PyErr_SetString(PyExc_TypeError, "what has started is a dict, what was relayed a set");
-        return NULL;
+        goto out;
     }
-    if (!take_arrays(args, view, T_ARRAYS, T_ROWS, &taken)) goto out;
     for (int i = 0; i < T_ARRAYS; i++)
         if (view[i].len != items[i] * view[0].len) {
             PyErr_SetString(PyExc_ValueError, "the arrays are not of the same transfers");
@@ -711,7 +676,7 @@ static PyObject *order_transfers(PyObject *object, PyObject *args) {
 no_memory:
     PyErr_NoMemory();
 out:
-    release_arrays(view, taken);
+    release_arrays(view, T_ARRAYS);
     return done;
 }
 
