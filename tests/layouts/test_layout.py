@@ -5,6 +5,7 @@ import pickle
 import re
 import subprocess
 import sys
+import tracemalloc
 from pathlib import Path
 
 import numpy as np
@@ -285,3 +286,19 @@ def test_an_unknown_rule_or_order_is_refused():
 def test_more_tiles_than_can_be_kept_are_refused(shape, tiles):
     with pytest.raises(LayoutError, match="more"):
         Layout.parse(f"cyclic:{tiles}:1x2", shape, ranks=2)
+
+
+def test_rows_and_columns_of_a_million_tiles_are_not_kept():
+    """They were 32 MB until the layout went; the result of a call is the caller's."""
+    layout = Layout.block_cyclic((4096, 4096), tile_shape=(4, 4), process_grid=(2, 2))
+    tracemalloc.start()
+    try:
+        rows, cols = layout.tile_spans
+        assert rows[-1].tolist() == cols[-1].tolist() == [4092, 4096]
+        assert len(rows) == len(cols) == 2**20
+        del rows, cols
+        kept, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert peak > 2**20 * 32
+    assert kept < 2**20

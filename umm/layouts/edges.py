@@ -12,6 +12,7 @@ from umm.errors import LayoutError
 from umm.interval import Interval
 
 MOST_TILES = 2**24  # tiles of all replicas of a matrix: those of 256 x 256 of a million by a million
+MAX_KEPT_SPANS = 2**16  # tiles whose rows and columns are kept, in 2 MB
 
 
 def ceil_edges(size: int, parts: int) -> Ints:
@@ -180,9 +181,18 @@ class TileGrid:
             sides.append((filled.tolist(), [*edges[filled].tolist(), int(edges[-1])]))
         return sides
 
-    @cached_property
+    @property
     def tile_spans(self) -> tuple[Ints, Ints]:
         """First row and row after the last of every tile, row-major, and the same of columns."""
+        # A search asks for those of a few tiles again and again; of millions they are 32 bytes each.
+        tiles = (len(self.row_edges) - 1) * (len(self.col_edges) - 1)
+        return self._kept_spans if tiles <= MAX_KEPT_SPANS else self._spans()
+
+    @cached_property
+    def _kept_spans(self) -> tuple[Ints, Ints]:
+        return self._spans()
+
+    def _spans(self) -> tuple[Ints, Ints]:
         sides = (np.stack([edges[:-1], edges[1:]], axis=1) for edges in (self.row_edges, self.col_edges))
         rows, cols = sides
         return rows.repeat(len(cols), axis=0), np.tile(cols, (len(rows), 1))
