@@ -487,3 +487,14 @@ def test_a_search_names_the_modules_that_its_column_calls_so():
     step = ["step", "--model", "gpt-oss-120b", "--nodes", "2", "--batch", "16", "--length", "4K"]
     result = CliRunner().invoke(main, [*step, "--search", "--memory", "none", *sizes])
     assert "modules   layernorm, moe_act\n" in result.output
+
+
+@pytest.mark.parametrize(("zero", "offload"), [(3, ""), (1, "activations")])
+def test_launches_that_are_faster_make_no_step_with_gathers_or_copies_slower(zero, offload):
+    """Both were hidden behind kernels, and not behind the wait for the host which grew as these got short."""
+    fast = with_settings(NODE, {"launch": "x0.1"})
+    sizes = {"batch": 16, "length": 1024, "precision": "fp8", "stack": "megatron-hybridep", "zero": zero}
+    sizes |= {"offload": offload} if offload else {}
+    one, other = (step(find_model("mixtral-8x7b"), x, tp=4, **sizes) for x in (NODE, fast))
+    assert one.parts["host"] < other.parts["host"]
+    assert other.seconds <= one.seconds

@@ -222,8 +222,9 @@ class Question:
         if offloads:
             # Copies run beside the layer, out in the forward pass and back in the backward one.
             copied = kept / self.rates.load.host_link
+            forward = cost.forward + cost.sent + cost.waits
             cost = cost._replace(
-                kept=0.0, offloaded=kept, sent=cost.sent + max(0.0, copied - cost.forward - cost.sent),
+                kept=0.0, offloaded=kept, sent=cost.sent + max(0.0, copied - forward),
                 returned=cost.returned + max(0.0, copied - cost.backward),
             )  # fmt: skip
         return cost
@@ -258,14 +259,14 @@ class Question:
             return cost
         gather = sum(x.seconds for x in gathers if x.name == FORWARD)
         scatter = sum(x.seconds for x in gathers if x.kind == "reduce-scatter")
-        # Collectives run beside the layer before or after.
+        # Collectives run beside the layer before or after, also where that waits for its host.
         backward = cost.data + cost.weight
         forward_slowed = SLOWED * min(gather, cost.forward)
         back_slowed = SLOWED * min(gather + scatter, backward)
         return cost._replace(
             forward=cost.forward + forward_slowed,
             data=cost.data + back_slowed,
-            sent=cost.sent + max(0.0, gather - cost.forward - forward_slowed),
+            sent=cost.sent + max(0.0, gather - cost.forward - cost.waits - forward_slowed),
             returned=cost.returned + max(0.0, gather + scatter - backward - back_slowed),
         )
 
