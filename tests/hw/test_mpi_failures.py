@@ -15,7 +15,7 @@ import pytest
 
 import umm
 from umm.errors import InfeasibleError, InputError, UmmError
-from umm.schedules.files import to_arrays
+from umm.schedules.file.arrays import to_arrays
 from umm_hw.mpi.executor import MpiExecutor
 from umm_hw.mpi.job.job import MpiJob, find_mpiexec
 from umm_hw.performance import operands_of

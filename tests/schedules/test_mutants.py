@@ -12,7 +12,7 @@ from readable import made
 from same_schedules import assert_same
 
 from umm.errors import ScheduleError
-from umm.schedules.files import from_arrays, to_arrays
+from umm.schedules.file.arrays import from_arrays, to_arrays
 from umm.schedules.schedule import Schedule
 
 MUTANTS = examples(1200)  # of each file
@@ -63,7 +63,7 @@ def test_changed_arrays_are_refused_or_taken_as_they_are(name):
             arrays[key] = other_array(arrays[key], random)
         if not random.randrange(20):
             del arrays[random.choice(list(arrays))]
-        schedule, refusal = loaded(lambda arrays=arrays: from_arrays(arrays))
+        schedule, refusal = loaded(lambda arrays=arrays: from_arrays(arrays, Schedule))
         if schedule is None:
             assert refusal.isprintable(), (number, refusal)
             continue

@@ -13,7 +13,7 @@ from umm.layouts.layout import Layout
 from umm.machines.curves import Means
 from umm.program import Chain
 from umm.program.tensors import Tensor
-from umm.schedules.files import from_arrays, to_arrays
+from umm.schedules.file.arrays import from_arrays, to_arrays
 from umm.schedules.schedule import Schedule
 from umm.schedules.writer.builder import Builder
 
@@ -162,14 +162,14 @@ BROKEN = {
 
 
 def test_the_schedule_keeps_every_rule():
-    assert len(from_arrays(broken([]))) == 9
+    assert len(from_arrays(broken([]), Schedule)) == 9
 
 
 @pytest.mark.parametrize("rule", BROKEN)
 def test_a_schedule_that_breaks_a_rule_is_refused_by_it(rule):
     changes, message = BROKEN[rule]
     with pytest.raises(ScheduleError, match=message):
-        from_arrays(broken(changes))
+        from_arrays(broken(changes), Schedule)
 
 
 @pytest.mark.parametrize(
@@ -188,4 +188,4 @@ def test_pool_slots_hold_their_buffers(pools, message):
         json.dumps(header | {"pools": [{"rank": x, "slots": slots} for x, slots in enumerate(pools)]})
     )
     with pytest.raises(ScheduleError, match=message):
-        from_arrays(arrays)
+        from_arrays(arrays, Schedule)

@@ -34,9 +34,9 @@ class Schedule(Table):
 
     def __reduce__(self) -> tuple[Any, ...]:
         # Functions that make its routes and operands do not pickle; the arrays of its .npz form do.
-        from umm.schedules.files import from_arrays, to_arrays
+        from umm.schedules.file.arrays import from_arrays, to_arrays
 
-        return from_arrays, (to_arrays(self),)
+        return from_arrays, (to_arrays(self), Schedule)
 
     def __str__(self) -> str:
         from umm.schedules.file.codec import text

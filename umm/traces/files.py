@@ -10,9 +10,9 @@ import numpy as np
 from umm.arrays import Archive, Floats
 from umm.errors import InputError
 from umm.files import parse_json, read_text, shown, whole_file
+from umm.schedules.file.arrays import from_arrays, to_arrays
 from umm.schedules.file.codec import from_dict, to_json
 from umm.schedules.file.rows import real_column
-from umm.schedules.files import from_arrays, to_arrays
 from umm.schedules.schedule import Schedule
 from umm.traces.trace import Trace
 from umm.traces.traffic import TIMES
@@ -56,7 +56,9 @@ def load_trace(path: str | Path) -> Trace:
             schema = schema.item()
         if type(schema) is not int or schema != SCHEMA:
             raise InputError(f"not a trace of schema {SCHEMA}: trace_schema is {shown(schema)}")
-        schedule = from_arrays(data) if path.suffix == ".npz" else from_dict(data["schedule"], Schedule)
+        schedule = (
+            from_arrays(data, Schedule) if path.suffix == ".npz" else from_dict(data["schedule"], Schedule)
+        )
         return _trace(schedule, data)
     except OSError as error:
         raise InputError(f"cannot read {path}: {error.strerror or 'not a file of this form'}") from None

@@ -13,7 +13,7 @@ from umm.arrays import Floats
 from umm.errors import ExecutorUnavailableError
 from umm.executor import Operands, Rounds, expect_ranks
 from umm.host.launcher import ended_by_ctrl_c, launched_rank, launched_size
-from umm.schedules.files import to_arrays
+from umm.schedules.file.arrays import to_arrays
 from umm.schedules.schedule import Schedule
 from umm.traces.trace import Trace
 from umm.traces.traffic import Times

@@ -13,7 +13,7 @@ import numpy as np
 
 from umm.arrays import Floats, Ints
 from umm.machines.fabric import narrowest
-from umm.schedules.files import from_arrays
+from umm.schedules.file.arrays import from_arrays
 from umm.schedules.schedule import Schedule
 from umm.schedules.table.details import BARRIER, KINDS
 from umm_hw.blocks import needed_bytes, resolve
@@ -77,7 +77,7 @@ def perform(
     Returns:
         On rank 0 the runs, and the outputs of the last one by name; None elsewhere.
     """
-    schedule = from_arrays(arrays)
+    schedule = from_arrays(arrays, Schedule)
     signals = rank_order(schedule, transport.rank)
     needs = needed_bytes(schedule) + signals.flag_count
     result_bytes = gathered_bytes(schedule, replica) if transport.rank == 0 else 0

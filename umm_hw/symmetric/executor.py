@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from umm.dtypes import DTYPES
 from umm.errors import ExecutorUnavailableError, InputError
 from umm.executor import Operands, Rounds, cannot_save
-from umm.schedules.files import to_arrays
+from umm.schedules.file.arrays import to_arrays
 from umm.schedules.schedule import Schedule
 from umm.traces.trace import Trace
 from umm_hw.devices.dtypes import check_tf32, check_types, device_dtype

@@ -7,7 +7,7 @@ import numpy as np
 
 from umm.arrays import Floats
 from umm.errors import InfeasibleError, InputError
-from umm.schedules.files import from_arrays
+from umm.schedules.file.arrays import from_arrays
 from umm.schedules.schedule import Schedule
 from umm.schedules.table.details import BARRIER
 from umm.units import format_bytes
@@ -55,7 +55,7 @@ def perform(
         On rank 0 for each run the start and end of every action, in seconds after the run's start, and the
         outputs of the last run by name; None elsewhere.
     """
-    schedule = from_arrays(arrays)
+    schedule = from_arrays(arrays, Schedule)
     joined = connect(transport)
     ranks, device = joined.ranks, joined.device
     needed = int(schedule.memory_bytes.max())

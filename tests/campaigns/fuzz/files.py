@@ -28,7 +28,9 @@ from umm.machines.files import _read, named_file
 from umm.program.files import load_chain, save_chain, toml
 from umm.program.presets import chain
 from umm.quoting.terminal import in_lines
-from umm.schedules.files import from_arrays, load
+from umm.schedules.file.arrays import from_arrays
+from umm.schedules.files import load
+from umm.schedules.schedule import Schedule
 from umm.traces.files import load_trace
 
 CHOSEN = ("engines", "libraries", "library")
@@ -255,7 +257,7 @@ def odd_file(random: Random, folder: Path) -> str:
     ):  # fmt: skip
         (folder / name).write_bytes(content)
         assert tried(lambda read_path=read_path, name=name: read_path(folder / name))[1], name
-    assert tried(lambda: from_arrays({}))[1]
+    assert tried(lambda: from_arrays({}, Schedule))[1]
     return REFUSED
 
 

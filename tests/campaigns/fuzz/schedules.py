@@ -18,8 +18,9 @@ from fuzz.files import bytes_changed, mutant
 from fuzz.judged import REFUSED, TAKEN, tried
 from fuzz.strings import changed_text
 from umm.executor import executor
+from umm.schedules.file.arrays import to_arrays
 from umm.schedules.file.codec import to_json
-from umm.schedules.files import load, save, to_arrays
+from umm.schedules.files import load, save
 from umm.schedules.schedule import Schedule
 from umm.traces.files import load_trace, save_trace
 
