@@ -207,25 +207,24 @@ class _Writing:
         # Parts are accumulated, so old values have to go; a part that spans all is put over them.
         if written and not all(spans):
             clear(build, out)
-        known_targets: dict[tuple[int, Interval, Interval], list[Slice]] = {}
+        known_targets: dict[tuple[int, Interval, Interval], tuple[list[Slice], Slices]] = {}
         for piece, spans_all in zip(pieces, spans, strict=True):
             rank, replica = piece.rank, read.replica(piece.rank)
             rows = piece.rows if letters[0] == "r" else ONE
             cols = piece.cols if letters[1] == "c" else ONE
             region = self.known.ranges(rows, cols)[0]
             if (replica, *region) not in known_targets:
-                known_targets[replica, *region] = [
-                    x for to in served[replica] for x in pieces_in(build, out, to, *region)
-                ]
-            targets = known_targets[replica, *region]
+                made = [x for to in served[replica] for x in pieces_in(build, out, to, *region)]
+                known_targets[replica, *region] = made, Slices.of(made)
+            targets, into = known_targets[replica, *region]
             owned = (x for x in targets if spans_all and x.rank == rank and (x.rows, x.cols) == region)
             reads = self._reads(rank, rows, cols)
             part = next(owned, None) or build.temporary(rank, out, *region, slot=("map", "part"))
             self._write(part, reads)
-            others = [x for x in targets if x != part]
-            kind, parts = PUT if spans_all else ACCUMULATE, [part.cut(x.rows, x.cols) for x in others]
-            one = np.zeros(len(others), dtype=np.int64)
-            build.transfers(one + kind, Slices.of(parts), Slices.of(others), [How()], one)
+            into = into.taken(into.buffer != part.buffer)
+            one = np.zeros(len(into), dtype=np.int64)
+            kind, parts = PUT if spans_all else ACCUMULATE, Slices.of([part]).taken(one).cut(into.spans)
+            build.transfers(one + kind, parts, into, [How()], one)
 
     def _over_lines(self, written: bool) -> None:
         """Write a map that adds over the lines of its first read, where fewer elements move."""
