@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import wraps
+from functools import cached_property, wraps
 from typing import Any, Generic, TypeVar, cast
 
 import numpy as np
@@ -238,7 +238,15 @@ class Parts:
 
     def __init__(self, piece: Piece, number: Mapping[int, int], parts: int) -> None:
         self._whole, self._number, self._parts = piece, number, parts
-        self._numbers = np.array([*number.values()], dtype=np.int64)[places_of(number)]
+        self._row = places_of(number)
+        self._numbers = np.array([*number.values()], dtype=np.int64)[self._row]
+
+    @cached_property
+    def _table(self) -> Slices:
+        """All parts of each slice in turn: collectives ask for most of them several times."""
+        ranks = np.fromiter(self._number, np.int64, len(self._number))
+        number = np.tile(np.arange(self._parts), len(ranks))
+        return columns(self._whole, ranks.repeat(self._parts)).parts(number, number, self._parts)
 
     def __call__(self, rank: int, other: int) -> Slice:
         """Return it for one pair."""
@@ -246,8 +254,7 @@ class Parts:
 
     def columns(self, ranks: Ints, others: Ints) -> Slices:
         """Return it for many pairs."""
-        number = self._numbers[others]
-        return columns(self._whole, ranks).parts(number, number, self._parts)
+        return self._table.taken(self._row[ranks] * self._parts + self._numbers[others])
 
 
 @dataclass(frozen=True, eq=False)
