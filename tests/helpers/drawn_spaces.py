@@ -115,11 +115,11 @@ def drawn_point(rng, chains=CHAINS, decode=False) -> Drawn | None:
         }
         inputs = [x.name for x in outline.tensors if x.role == "input" and not x.experts]
         if inputs and rng.random() < 0.15:
-            how["given"] = {rng.choice(inputs): rng.choice(("row", "col", f"row@{ranks}"))}
+            outline = outline.with_given({rng.choice(inputs): rng.choice(("row", "col", f"row@{ranks}"))})
         space = Space(chain=outline, ranks=ranks, layouts=some, **how).searched
         pricer = pricer_of(space.on(ranks).over(machine), machine)
     except UmmError:
         return None
     place = tuple(rng.randrange(count) for count in pricer.tables.shape)
-    words = f"{what} on {where}, {how}, {pricer.points.layouts(place)}"
+    words = f"{what} on {where}, {how}, given {dict(outline.given)}, {pricer.points.layouts(place)}"
     return Drawn(words, pricer, place) if pricer.actions(place) <= MOST_ACTIONS else None
