@@ -7,6 +7,8 @@ functions instead; a test finds the places that bypass them.
 
 import re
 from math import isfinite
+from numbers import Integral
+from typing import Any
 
 from umm.errors import InputError
 from umm.files import shown
@@ -15,6 +17,18 @@ MAX_DIGITS = 400
 """Characters of a real number: more than the longest exact decimal of an everyday binary fraction has."""
 _WHOLE = re.compile(r"-?[0-9]{1,100}")
 _REAL = re.compile(r"[+-]?(?:[0-9]+(?:\.[0-9]*)?|\.[0-9]+)(?:[eE][+-]?[0-9]+)?")
+
+
+def as_int(value: object) -> Any:
+    """Return a whole number of another type, such as NumPy's, as an int; anything else as it is.
+
+    >>> import numpy as np
+    >>> as_int(np.int64(2)), as_int(2.0), as_int("2"), as_int(True)
+    (2, 2.0, '2', True)
+    """
+    if isinstance(value, bool) or not isinstance(value, Integral):
+        return value
+    return int(value)
 
 
 def whole_in(text: str | None, least: int = 0, below: int = 2**63) -> int | None:

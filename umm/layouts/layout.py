@@ -1,14 +1,16 @@
 """How one matrix is cut into tiles, who owns each tile, and how often the whole is replicated."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from functools import cached_property, lru_cache
 from math import prod
+from typing import Any
 
 import numpy as np
 
 from umm.arrays import Ints, summed_before
-from umm.errors import LayoutError
+from umm.errors import LayoutError, expect
+from umm.files import shown
 from umm.layouts import frameworks
 from umm.layouts.edges import MOST_TILES, RULES, Tile
 from umm.layouts.frameworks.mesh import Parts, counted_mesh
@@ -16,6 +18,7 @@ from umm.layouts.places import USES, arranged, check_replicas, listed, on_mesh, 
 from umm.layouts.spoken import Spoken
 from umm.layouts.text import Form, Where, read_form
 from umm.notebook import Shown
+from umm.numbers import as_int
 
 
 class Layout(Spoken, Shown):
@@ -172,6 +175,8 @@ class Layout(Spoken, Shown):
         >>> Layout.parse("2d@2x2x2:r-c", (4, 4), ranks=8).owners.tolist()
         [[[0, 1], [4, 5]], [[2, 3], [6, 7]]]
         """
+        if not (type(shape) is tuple and tuple(map(type, (text, *shape, ranks))) == (str, int, int, int)):
+            shape, ranks = _arguments(text, shape, ranks)
         return _parsed(text, shape, ranks)
 
     @staticmethod
@@ -363,6 +368,18 @@ def _of_owner(owner: Ints, i: Ints, j: Ints, rank: int) -> list[Tile]:
     """Return one rank's tiles of some that are sorted by owner."""
     first, last = owner.searchsorted((rank, rank + 1))
     return list(zip(i[first:last].tolist(), j[first:last].tolist(), strict=True))
+
+
+def _arguments(text: Any, shape: Any, ranks: Any) -> tuple[tuple[int, int], int]:
+    """Return a shape and ranks of other types, such as NumPy's, as ints; LayoutError for others."""
+    # 64.0 equals 64, so parsed once it would be the layout of the whole number too.
+    sizes = [as_int(x) for x in shape] if isinstance(shape, Iterable) else []
+    if [*map(type, sizes)] != [int, int] or type(as_int(ranks)) is not int:
+        raise LayoutError(
+            f"a layout needs a shape and ranks such as (64, 48) and 8, not {shown(shape)} and {shown(ranks)}"
+        )
+    expect(text, str, "a layout", "a text such as col@2")
+    return (sizes[0], sizes[1]), as_int(ranks)
 
 
 @lru_cache(maxsize=8192)

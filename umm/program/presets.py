@@ -8,8 +8,9 @@ from itertools import pairwise
 from typing import NamedTuple
 
 from umm.dtypes import BLOCK, EXPANDED, canonical, has_blocks, is_float8
-from umm.errors import ProblemError, did_you_mean
+from umm.errors import ProblemError, did_you_mean, expect
 from umm.files import whole_number
+from umm.numbers import as_int
 from umm.program.mixture import SHORT, Mixture, with_casts
 from umm.program.mixture import outline as mixture_outline
 from umm.program.models import Model, find_model
@@ -317,8 +318,10 @@ def chain(
     >>> print(chain("mlp", hidden=8, ffn=16, tokens=4))
     mlp: H = X·W1; G = gelu(H); Y = G·W2
     """
+    expect(name, str, "chain", f"a name: {', '.join(PRESETS)}")
     if name not in PRESETS:
         raise ProblemError(f"there is no chain {name!r}; {did_you_mean(name, PRESETS)}")
+    sizes = {key: as_int(size) for key, size in sizes.items()}
     preset, drawn, dtype = PRESETS[name], (routing, routing_seed, capacity), canonical(dtype)
     context = _decoded(name, ("tokens", *preset.sizes), sizes, backward) if decode else 0
     sizes, gated = _completed(name, sizes, model, layer)

@@ -10,6 +10,7 @@ from umm import dtypes
 from umm.errors import ProblemError, expect
 from umm.layouts.layout import Layout
 from umm.layouts.text import brief, scaled_form
+from umm.numbers import as_int
 from umm.program.chain import Chain
 from umm.program.outline import Outline, Shape
 from umm.program.statements.multiply import Multiply
@@ -61,9 +62,11 @@ class Problem:
 
     def __post_init__(self) -> None:
         """Check the sizes and resolve the layouts."""
+        for name in ("m", "n", "k", "ranks"):
+            object.__setattr__(self, name, as_int(getattr(self, name)))
         for name in "mnk":
             size = getattr(self, name)
-            if not isinstance(size, int) or size < 1:
+            if type(size) is not int or size < 1:
                 raise ProblemError(
                     f"{name} = {size!r} is not a matrix dimension; it must be a whole number ≥ 1"
                 )
@@ -91,8 +94,8 @@ class Problem:
                 object.__setattr__(self, "given", given_text(given))
                 return
             object.__setattr__(self, "ranks", ranks[0])
-        if not isinstance(self.ranks, int) or self.ranks < 1:
-            raise ProblemError(f"ranks = {self.ranks} is not possible; it must be a whole number ≥ 1")
+        if type(self.ranks) is not int or self.ranks < 1:
+            raise ProblemError(f"ranks = {self.ranks!r} is not possible; it must be a whole number ≥ 1")
         if self.ranks > MOST_RANKS:
             raise ProblemError(f"{self.ranks} ranks are more than can be laid out; at most {MOST_RANKS}")
         layouts = tuple(self._resolved(name, getattr(self, name.lower())) for name in MATRICES)
@@ -307,6 +310,7 @@ def read_given(given: str | Mapping[str, str | Layout]) -> dict[str, str | Layou
     for name in layouts:
         if name not in ("a", "b", "c"):
             raise ProblemError(f"given {name!r} is not a matrix; choose from a, b, c")
+        expect(layouts[name], (str, Layout), f"given {name}", "a text such as col@2, or a Layout")
     return {name: layouts[name] for name in "abc" if name in layouts}
 
 

@@ -5,9 +5,9 @@ import re
 from collections import Counter
 
 from umm.errors import InputError
-from umm.files import shown
+from umm.files import real_number, shown
 from umm.machines import Machine
-from umm.numbers import real_in
+from umm.numbers import as_int, real_in
 from umm.program.tensors import LARGEST
 from umm.units import format_bytes, parse_bytes
 
@@ -56,9 +56,11 @@ def bytes_of_budget(budget: str | int | None, share: float) -> int | None:
                 raise InputError(
                     f"memory {shown(budget)} is not a budget; write it like 2x or 16GiB"
                 ) from None
-    if budget <= 0:
-        raise InputError(f"memory {budget} is not a budget; it must be above 0")
-    return int(budget)
+    number = float(budget) if isinstance(budget, float) else as_int(budget)
+    real_number(number, "memory")
+    if number <= 0:
+        raise InputError(f"memory {number} is not a budget; it must be above 0")
+    return int(number)
 
 
 def limit_of(budget: str | int | None, share: float, machine: Machine, ranks: int) -> int:

@@ -7,6 +7,7 @@ from typing import Any
 from umm.dtypes import itemsize
 from umm.errors import ProblemError
 from umm.layouts.layout import Layout
+from umm.numbers import as_int
 from umm.plans.collectives.way import COLLECTIVES
 from umm.program import Chain, Copy, Statement, Sum
 from umm.program.tensors import Tensor
@@ -40,7 +41,8 @@ class Collective:
         if self.what not in COLLECTIVES:
             raise ProblemError(f"there is no collective {self.what!r}; choose from {', '.join(COLLECTIVES)}")
         itemsize(self.dtype)
-        if not isinstance(self.nbytes, int) or self.nbytes < 1:
+        object.__setattr__(self, "nbytes", as_int(self.nbytes))
+        if type(self.nbytes) is not int or self.nbytes < 1:
             raise ProblemError(f"{self.nbytes!r} is not a size in bytes; it must be a whole number ≥ 1")
         if not isinstance(self.root, int) or not 0 <= self.root < self.ranks:
             raise ProblemError(f"root {self.root!r} is not one of the ranks 0 to {self.ranks - 1}")

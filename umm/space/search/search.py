@@ -7,8 +7,10 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from umm.errors import EndedEarlyError, InfeasibleError, InputError, expect
+from umm.files import whole_number
 from umm.machines import Machine
 from umm.machines import machine as find_machine
+from umm.numbers import as_int
 from umm.plans.movement.choice import AUTO, FLAT, GATHERED, LIBRARY, WAYS, node_count, one_sided
 from umm.plans.multiply.options import delivers, known
 from umm.space.budget import DEVICE, limit_of
@@ -90,8 +92,7 @@ def search(
         SearchInterruptedError: on Ctrl-C, with the best found so far.
     """
     expect(space, Space, "search", "a Space, such as umm.Space(m=8192, n=49152, k=12288)")
-    if top < 1:
-        raise InputError(f"top = {top} is not possible; it must be a whole number ≥ 1")
+    top = whole_number(as_int(top), "top", 1)
     _check(space)
     if not isinstance(machine, Machine):
         machine = find_machine(machine)
