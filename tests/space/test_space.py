@@ -1,8 +1,13 @@
 """The design space: how many points, which are equal, and the effect of restrictions."""
 
+import json
+
+import numpy as np
 import pytest
 
+import umm
 from umm.errors import InputError, LayoutError
+from umm.layouts.layout import Layout
 from umm.space import Space
 
 MLP1 = {"m": 8192, "n": 49152, "k": 12288}
@@ -124,3 +129,62 @@ def test_a_space_that_cannot_be_says_why(choices, error, line):
 def test_a_search_looks_at_all_grids_unless_told():
     assert Space(m=64, n=64, k=64).searched.grids == "all"
     assert Space(m=64, n=64, k=64, grids="square").searched.grids == "square"
+
+
+CHAIN = {"chain": umm.chain("mlp", tokens=64, hidden=64, ffn=64)}
+
+
+@pytest.mark.parametrize(
+    ("asked", "reason"),
+    [
+        (CHAIN | {"dtype": "bf16"}, "sizes, types and given are the chain's; give them to umm.chain"),
+        (CHAIN | {"m": 8}, "sizes, types and given are the chain's"),
+        (CHAIN | {"given": "X=row"}, "sizes, types and given are the chain's"),
+        (
+            CHAIN | {"replication": 2},
+            "replication is for one multiply; give the layouts of",
+        ),
+        (CHAIN | {"grids": "all"}, "grids is for one multiply"),
+        (
+            CHAIN | {"stationary": "A,B"},
+            "several statements take one stationary matrix, not A, B",
+        ),
+        (MLP1 | {"named": "megatron"}, "one multiply has no layouts by name; give layouts, or a, b and c"),
+    ],
+)
+def test_what_the_points_would_not_have_is_refused(asked, reason):
+    """Each was taken, and the search then proved the best of another space."""
+    with pytest.raises(InputError, match=reason):
+        Space(**asked, ranks=4)
+
+
+@pytest.mark.parametrize(
+    ("asked", "reason"),
+    [
+        ({"replication": 0}, "replication = 0 is not possible; it must be a whole number ≥ 1"),
+        ({"replication": "2"}, "replication = '2' is not possible"),
+        (
+            {"a": Layout.parse("row", (8192, 12288), 8)},
+            "a layout of a space takes a text such as col@2, not",
+        ),
+        ({"state": "12"}, "state takes a number of bytes, not '12', a str"),
+    ],
+)
+def test_a_value_of_another_type_is_one_line(asked, reason):
+    with pytest.raises(InputError, match=reason):
+        Space(**MLP1, ranks=8, **asked)
+
+
+def test_numpys_whole_numbers_are_whole_numbers():
+    eight = np.int64(8)
+    one = Space(m=64, n=64, k=64, ranks=eight, replication=np.array([1, 2]))
+    other = Space(m=64, n=64, k=64, ranks=8, replication=(1, 2))
+    assert one == other
+    assert umm.Problem(m=eight, n=eight, k=eight, ranks=np.int32(2)) == umm.Problem(m=8, n=8, k=8, ranks=2)
+    assert umm.chain("mlp", tokens=eight, hidden=eight, ffn=eight) == umm.chain(
+        "mlp", tokens=8, hidden=8, ffn=8
+    )
+    assert json.dumps(umm.Problem(m=eight, n=8, k=8, ranks=2).to_dict())
+    assert umm.search(one, "h100-8", top=np.int64(1), memory=np.int64(2**30)).top == (
+        umm.search(other, "h100-8", top=1, memory=2**30).top
+    )

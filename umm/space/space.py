@@ -12,6 +12,7 @@ from umm.files import shown, whole_number
 from umm.layouts.layout import Layout
 from umm.layouts.places import ORDERS, replication_factors
 from umm.machines import Machine
+from umm.numbers import as_int
 from umm.plans.movement.choice import AHEAD, FLAT, node_count
 from umm.plans.multiply.options import Options, known, showing_options
 from umm.program import Outline
@@ -27,6 +28,11 @@ ALL = "all"
 AXES = ("named", "partitions", "replication", "orders", "stationary")  # attributes with several values
 STATIONARY = ("auto", "best", *MATRICES)
 """What the multiplies of a program may keep in place: their largest matrix, or the best one."""
+_OF_ONE_MULTIPLY: dict[str, Any] = {
+    "partitions": ("row", "col", "2d"), "replication": None, "orders": ("blocked",), "grids": None,
+    "equal_replication": False, "fully_replicated": True,
+}  # fmt: skip
+"""Attributes that mean something for one multiply alone, and their usual values."""
 
 
 @dataclass(frozen=True, init=False)
@@ -133,6 +139,10 @@ class Space:
             program = Problem(**sizes, given=given_text(read_given(given)))
         else:
             expect(chain, Outline, "a space", "a chain without layouts, such as umm.chain gives")
+            if any(x is not None for x in (m, n, k)) or dtype != "float32" or c_dtype or given:
+                raise InputError(
+                    "sizes, types and given are the chain's; give them to umm.chain, given to its with_given"
+                )
             # A plain multiply has no layouts of its own that could be asked for by name.
             multiply = None if named is not None else Problem.of(chain)
             program = chain if multiply is None else multiply
@@ -150,11 +160,11 @@ class Space:
             stationary = MATRICES if program.kind == "problem" else "auto"
         # A frozen dataclass refuses assignment, but its __dict__ may be filled.
         vars(self).update(
-            program=program, ranks=ranks, grids=grids, state=state, layers=layers,
+            program=program, ranks=as_int(ranks), grids=grids, state=state, layers=layers,
             layouts=tuple((name, axis(of_it)) for name, of_it in texts.items()),
             named=None if named is None else axis(named),
             partitions=axis(partitions), orders=axis(orders),
-            replication=None if replication is None else axis(replication),
+            replication=None if replication is None else tuple(map(as_int, axis(replication))),
             stationary=axis(stationary),
             equal_replication=equal_replication, fully_replicated=fully_replicated, meshes=(),
             axes=Axes.of(options, axes),
@@ -169,6 +179,16 @@ class Space:
         _refuse_unknown("tensor", [name for name, _ in self.layouts], known)
         _refuse_unknown("stationary matrix", self.stationary, MATRICES if self.is_multiply else STATIONARY)
         _refuse_unknown("replica order", self.orders, ORDERS)
+        texts = (self.partitions, *(texts for _, texts in self.layouts))
+        for text in (text for each in texts for text in each):
+            expect(text, str, "a layout of a space", "a text such as col@2")
+        for factor in self.replication or ():
+            whole_number(factor, "replication", 1)
+        expect(self.state, (int, float), "state", "a number of bytes")
+        if not self.is_multiply:
+            self._refuse_of_multiplies()
+        elif self.named is not None and self.program.kind == "problem":
+            raise InputError("one multiply has no layouts by name; give layouts, or a, b and c")
         if self.state < 0:
             raise InputError(f"{self.state} bytes of optimizer state are not possible; give 0 or more")
         whole_number(self.layers, "layers", 1)
@@ -176,6 +196,15 @@ class Space:
             if self.program.kind == "problem":
                 raise InputError("layers need a chain, such as umm.chain('transformer-layer')")
             repeated(self.program, 2)  # refuses what is no layer
+
+    def _refuse_of_multiplies(self) -> None:
+        """Refuse attributes of one multiply for several statements; InputError names the first."""
+        for name, usual in _OF_ONE_MULTIPLY.items():
+            if getattr(self, name) != usual:
+                raise InputError(f"{name} is for one multiply; give the layouts of a chain's tensors")
+        if len(self.stationary) > 1:
+            several = ", ".join(self.stationary)
+            raise InputError(f"several statements take one stationary matrix, not {several}; or give best")
 
     def changed(self, **changes: Any) -> "Space":
         """Return it with other values of some attributes, as the constructor takes them.
