@@ -53,7 +53,7 @@ def names() -> list[str]:
 def find_algorithm(name: str) -> Algorithm:
     """Return the algorithm of a name; ScheduleError naming the nearest if one is known, else all."""
     if name not in _shipped() and plugin(GROUP, name) is None:
-        near = NEAREST.get(name.lower())
+        near = NEAREST.get(name.lower()) if isinstance(name, str) else None
         works = f"nearest: {near}" if near else f"choose from {', '.join(names())}"
         raise ScheduleError(f"algorithm {shown(name)} is unknown; {works}")
     return algorithms()[name]
@@ -136,7 +136,7 @@ def schedule(
 
         return lower_chain(program, machine, stationary=stationary, **options)
     if not isinstance(stationary, str):
-        raise ProblemError(f"one multiply keeps A, B or C in place, not {dict(stationary)}")
+        raise ProblemError(f"one multiply keeps A, B or C in place, not {stationary!r}")
     if algorithm != UNIVERSAL:
         other = find_algorithm(algorithm)
         if stationary != "auto":

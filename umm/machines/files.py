@@ -109,8 +109,12 @@ def machine(
     name, named = split_settings(os.fspath(name_or_path))
     chosen = {} if kernels is None else {KERNELS: kernels}
     if graphs is not None:
+        expect(graphs, bool, "graphs", "True or False")
         chosen[GRAPHS] = "yes" if graphs else "no"
+    expect(settings or {}, Mapping, "settings", 'numbers by name: {"fabric.bandwidth": "x0.5"}')
     settings = {**chosen, **(settings or {})}
+    for number, value in settings.items():
+        expect(value, str, f"setting {number}", "a text such as '40 GB' or x0.5")
     if name.endswith(TF32):
         plain = machine(name.removesuffix(TF32), {**named, **settings}, nodes=nodes)
         return _kept(plain.with_tf32())

@@ -13,7 +13,7 @@ import numpy.typing as npt
 
 from umm.arrays import Floats, Ints
 from umm.dtypes import BLOCK, COMPLEX, expanded, factors, has_blocks, rated, weight_bytes
-from umm.errors import MachineError
+from umm.errors import MachineError, expect
 from umm.machines.curves import EfficiencyTable, Means, MessageSizes, Passes, effective_bytes
 from umm.machines.declaring import Table
 from umm.machines.decode import Decode
@@ -27,6 +27,7 @@ from umm.machines.numbers import DeviceNumbers, Fact, facts_of
 from umm.machines.parts import Parts
 from umm.machines.prefill import Prefill
 from umm.machines.unequal import Paces
+from umm.numbers import as_int
 from umm.units import counted
 
 if TYPE_CHECKING:
@@ -385,6 +386,7 @@ class Machine(DeviceNumbers):
             MachineError: More than `device_count * ranks_per_device` ranks, or less than one.
         """
         most = self.device_count * self.ranks_per_device
+        expect(as_int(ranks), int, "ranks", "a whole number")
         if not 1 <= ranks <= most:
             devices = counted(self.device_count, "device")
             each = counted(self.ranks_per_device, "rank")

@@ -6,7 +6,7 @@ from typing import NamedTuple
 import numpy as np
 
 from umm.arrays import Floats
-from umm.errors import ScheduleError
+from umm.errors import ScheduleError, expect
 from umm.plans.multiply.policies import find_policy, policy_names
 from umm.policies.graph import seconds_per_byte
 from umm.policies.policy import StepPolicy
@@ -64,6 +64,7 @@ def model_cost(schedule: Schedule) -> float:
     Raises:
         ScheduleError: for a schedule that no policy made.
     """
+    expect(schedule, Schedule, "model_cost", "a Schedule; make one with umm.schedule(problem, machine)")
     longest = max((sum(step.seconds for step in of_rank) for of_rank in steps(schedule)), default=0.0)
     took = action_seconds(schedule)
     for barrier, stop in pairwise([*_barriers(schedule), len(schedule)]):

@@ -9,7 +9,7 @@ from typing import Any, ClassVar, Literal
 import numpy as np
 
 from umm.dtypes import COMPLEX
-from umm.errors import InputError, ProblemError, did_you_mean
+from umm.errors import InputError, ProblemError, did_you_mean, expect
 from umm.files import fields_of, shown, whole_number
 from umm.layouts.edges import RULES
 from umm.layouts.layout import Layout
@@ -65,6 +65,7 @@ class Shape:
         ``experts@16x8:-r`` is along a mesh of ranks: 8 groups of experts, each at 16 ranks.
         """
         whole_number(ranks, "ranks", 1)
+        expect(text, str, f"the layout of {self.name}", "a text such as col@2")
         if text.startswith(BY_EXPERT):
             text = self._by_expert(text, ranks)
         text = self._of_whole_sequences(_written_out(self._of_whole_heads(text, ranks), ranks), ranks)

@@ -12,7 +12,7 @@ from typing import NamedTuple
 import numpy as np
 
 from umm.arrays import Ints, frozen, in_c
-from umm.errors import InfeasibleError, ProblemError
+from umm.errors import InfeasibleError, ProblemError, expect
 from umm.files import shown
 from umm.host.hardware import free_memory
 from umm.interval import Interval
@@ -163,6 +163,8 @@ def op_list(
     rank 1: C(0,1) += A(0,1) · B(0,1)  m=0:4 n=2:4 k=2:4
     rank 1: C(0,1) += A(0,0) · B(0,1)  m=0:4 n=2:4 k=0:2
     """
+    expect(problem, Problem, "op_list", "a Problem, such as umm.Problem(m=64, n=48, k=32, ranks=4)")
+    _ = problem.p  # which says so if there are no layouts yet
     # Moving the largest matrix costs most, so it is the one that stays.
     if stationary == "auto":
         stationary = largest_matrix(problem)

@@ -6,7 +6,7 @@ from functools import partial
 from typing import Any, cast
 
 from umm.algorithms.scheduling import algorithms
-from umm.errors import EndedEarlyError, InfeasibleError, InputError
+from umm.errors import EndedEarlyError, InfeasibleError, InputError, expect
 from umm.executor import executor
 from umm.machines import Machine
 from umm.machines import machine as find_machine
@@ -69,6 +69,8 @@ def peers(
         InputError: for an unknown machine, layout or budget.
         EndedEarlyError: on Ctrl-C, with the rows so far.
     """
+    works = "a Problem or a chain, such as umm.Problem(m=64, n=48, k=32)"
+    expect(program, (Problem, Outline), "peers", works)
     if not isinstance(machine, Machine):
         machine = find_machine(machine)
     rows: list[Row] = []

@@ -114,6 +114,7 @@ def sweep(
         UmmError: if workers are killed again and again, or the store cannot be written any more.
     """
     began = time.monotonic()
+    expect(store, (str, Path), "sweep", "the path of a store, such as runs.db")
     workers_of = find_pool(pool)
     if jobs is not None and jobs < 1:
         raise InputError(f"jobs = {jobs} is not possible; it must be a whole number ≥ 1")
