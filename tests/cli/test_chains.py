@@ -192,6 +192,9 @@ def test_what_a_chain_is_not_swept_by_is_refused(tmp_path, flags, message):
     [
         (["--tokens", "4"], "--tokens needs a chain"),
         ([*MLP, "--offset", "none,index"], "--offset is not an axis of a chain's search"),
+        ([*MLP, "--grids", "all"], "--grids is not an axis of a chain's search"),
+        ([*MLP, "--balanced", "--interleaved"], "--balanced, --interleaved is not an axis of a chain's"),
+        ([*MLP, "--stationary", "A,B"], "several statements take one stationary matrix, not A, B"),
         ([*MLP, "--choices", "rwo"], "rwo"),
     ],
 )

@@ -201,6 +201,7 @@ def _spaces(asked: Search) -> list[Space]:
     outline = asked.outline()
     if outline is not None:
         others = [x for x in SCHEDULE if x not in ("stationary", "movement", "prefetch")]
+        others += ["grids", "balanced", "interleaved"]
         asked.refuse(others, "{} is not an axis of a chain's search; leave it out")
         stationary = asked.axes["stationary"] if asked.typed(["stationary"]) else None
         axes = {x: asked.axes_asked[x] for x in ("movement", "prefetch")}
