@@ -57,8 +57,9 @@ def test_a_row_counts_where_it_was_measured_and_less_the_farther_a_shape_is(tmp_
     assert table_factors(mine, "bfloat16", m, 1024, 1024)[1].tolist() == [True, True, True, False]
     assert (gemm_seconds(mine, "float32", m, 64, 64, 4) == gemm_seconds(law, "float32", m, 64, 64, 4)).all()
 
+
+def test_rows_of_wide_types_count_with_the_c_that_multiplies_of_them_have(tmp_path):
     """C has 8 bytes an element in float64, 4 in float32; a shape of the table takes its measured time."""
-    """C of float64 has 8 bytes an element, of float32 4: a row with it takes what was measured."""
     rows = table(tmp_path, "float64,4096,8192,64,0.5", "float32,4096,8192,64,0.2")
     good("machine", "import", "--kernels", rows, "mine", "--from", "h200-1")
     mine = machine("mine")
