@@ -33,6 +33,8 @@ class Stack:
     grouped_kernels: bool = True
     fused_experts: bool = False  # whether grouped multiplies apply the activation and cast their result
     router32: bool = False  # whether the router multiplies in float32
+    # Precisions of a step in which its head multiplies too; in others it stays in bfloat16.
+    head_types: tuple[str, ...] = ()
     scan: float = 0.25  # share of the multiplies' rate that scans of states reach
     loss_bytes: float = 18.0  # bytes of the cross entropy for each logit, forward and backward
     buckets: int = 16  # parts in which gradients are summed while the backward pass goes on

@@ -296,11 +296,12 @@ class Question:
         first = [Part(LOSS, (looked_up, looked_up._replace(name=DATA, calls=2.0)))]
         if not vocab:
             return first, []
-        head = shape.linear(self.model.hidden, vocab, dtype="bfloat16", kept=shape.own_rows)
+        end = shape if self.parallel.precision in self.stack.head_types else self.plain
+        head = end.linear(self.model.hidden, vocab, kept=shape.own_rows)
         loss = shape.passes(FORWARD, shape.rows * vocab * self.stack.loss_bytes / 2, 3)
         logits = shape.rows * vocab * self.stack.logit_bytes
         passes = Part(LOSS, (loss, loss._replace(name=DATA)), gradient=logits)
-        return first, [head, self.plain.gather(self.model.hidden), passes]
+        return first, [head, end.gather(self.model.hidden), passes]
 
     @cached_property
     def ends(self) -> tuple[Cost, Cost]:

@@ -103,7 +103,8 @@ class Step(OnRanks, Configured, FromModel, Paged, Answering):
     stack: str = flag(
         default="megatron", show_default=True, metavar="NAME",
         help="Software whose overlap, passes and host times are assumed: megatron, "
-        "megatron-hybridep, megatron-26.06, megatron-plain, torchtitan, fsdp1, jax, eager.",
+        "megatron-hybridep, megatron-26.06, megatron-26.06-head, megatron-plain, torchtitan, fsdp1, jax, "
+        "eager.",
     )  # fmt: skip
     power: float = flag(callback=_watts, metavar="500W", help="Power limit of a device, below its own.")
     searches: bool = flag("--search", is_flag=True, usual=True, help="Choose the sizes that are not given.")
