@@ -331,10 +331,15 @@ def test_a_search_takes_what_megatron_can_run():
     assert {x.offload for x in tried["llama-3-8b", "megatron-hybridep"]} == {"none"}
     assert max(x.vp for x in tried["llama-3-8b", "megatron"]) > 1
     assert {x.vp for x in tried["nemotron-3-nano", "megatron"]} == {1}
+    model, stack = find_model("qwen3-30b-a3b"), find_stack("megatron-26.06")
+    assert {(x.pp > 1, x.vp > 1) for x in configurations(model, given_sizes, 8, stack)} == {
+        (False, False),
+        (True, True),
+    }
 
 
 def test_a_head_in_few_bits_multiplies_faster_in_their_type_alone():
-    """The head of llama-3-8b multiplies at MXFP8's rate, twice that of bfloat16, after casts; alone in MXFP8."""
+    """The head of llama-3-8b multiplies at twice the rate in MXFP8, after casts, and in bfloat16 as before."""
     names = ("megatron-26.06", "megatron-26.06-head")
     machine = umm.machine("b200-8")
     wide, few = (step(machine=machine, precision="mxfp8", stack=x).parts["loss"] for x in names)

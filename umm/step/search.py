@@ -104,7 +104,9 @@ def configurations(model: Model, given: Mapping[str, Any], node: int, stack: Sta
         # Experts are whole on a rank, so their ranks divide those of a stage and each layer's experts.
         inside = divisors(ranks // pp, max(experts, default=1))
         expert = tried("ep", tuple(x for x in inside if all(number % x == 0 for number in experts)))
-        virtual = tried("vp", tuple(_virtual(layers, pp, count, bool(model.mtp))) if chunked else (1,))
+        least = 2 if stack.chunks_experts and experts and pp > 1 else 1
+        chunks = (x for x in _virtual(layers, pp, count, bool(model.mtp)) if x >= least)
+        virtual = tried("vp", chunks if chunked else (1,))
         zeros = tried("zero", (1, 3) if shards and pp == 1 and not given.get("fsdp", 0) else (1,))
         for recompute, ep, vp, zero in product(tried("recompute", again), expert, virtual, zeros):
             sizes = {"tp": tp, "cp": cp, "pp": pp, "micro_batch": micro_batch, "ep": ep, "vp": vp}

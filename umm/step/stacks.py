@@ -50,6 +50,8 @@ class Stack:
     # Precisions whose weights data parallel ranks can split; all if none is named.
     splits_weights: tuple[str, ...] = ()
     interleaves_states: bool = True  # whether stages of state space models can have several chunks
+    # Whether stages of experts' layers need several chunks: their exchange is hidden between two of these.
+    chunks_experts: bool = False
     offloads: bool = False  # whether a search may let activations of some layers wait in the host's memory
     # Precisions whose weights are kept and gathered in their few bits alone.
     stored_weights: tuple[str, ...] = ()
