@@ -198,3 +198,19 @@ def test_kernels_fitted_with_an_efficiency_are_as_uncertain_as_that(engine, m):
     now, *ends = (executor("sim").makespan(umm.schedule(problem, x)) for x in (machine, *corners(machine)))
     assert 0.86 < min(ends) / now < 0.96
     assert 1.04 < max(ends) / now < 1.14
+
+
+@pytest.mark.parametrize("spread", [{"range": [0.4, 0.8]}, {"uncertainty": 0.25}, {}])
+def test_kernels_of_a_type_move_by_what_they_say_of_themselves(spread):
+    """Their own uncertainty was read and did nothing: the range of each answer was too narrow."""
+    m = umm.machine("h100-8")
+    wide = {"source": "test", "value": 0.5, "ramp": "2 us", "uncertainty": 1.0}
+    kernels = {"source": "test", "ramp": "3 us", "uncertainty": 0.5, "wide": wide}
+    before = next(x for x in m.document["devices"]["efficiency"] if x["dtype"] == "bfloat16")
+    kernels = dict(before["kernels"]) | kernels
+    table = {"dtype": "bfloat16", "value": 0.6, "source": "test", "kernels": kernels, **spread}
+    others = [x for x in m.document["devices"]["efficiency"] if x["dtype"] != "bfloat16"]
+    document = {**m.document, "devices": {**m.document["devices"], "efficiency": [*others, table]}}
+    ends = [x.kernels("bfloat16") for x in corners(build(document, m.source_path, "x"))]
+    assert {round(x.ramp_s * 1e6, 9) for x in ends} == {2.0, 4.5}
+    assert {round(x.wide.ramp_s * 1e6, 9) for x in ends} == {1.0, 4.0}

@@ -15,6 +15,9 @@ from umm.numbers import parse_real
 COMPUTE = ("peak", "efficiency", "attention", "grouped", "kernels", "launch", *SERVING)
 """Keys of numbers that make GEMMs fast or slow; all others make transfers so."""
 
+NESTED = ("kernels", "wide", "unlike")
+"""Tables of GEMM kernels, which one of an efficiency or of kernels may hold."""
+
 RATES = [x.key for x in declared(Kernels) if x.quantity is BytesPerSecond]
 RATES += ["write", "again", "passes", "block", "first"]
 TIMES = [x.key for x in declared(Kernels) if x.quantity is Time and x.key != "boost"]
@@ -80,6 +83,17 @@ def _moved(node: Any, keys: tuple[str, ...], compute: bool, transfers: bool) -> 
         return node
     if "source" not in node:
         return {key: _moved(item, (*keys, key), compute, transfers) for key, item in node.items()}
+    moved = _moved_number(node, keys, compute, transfers)
+    # Kernels of a type that say how sure they are move by that, whatever the table around them does.
+    tables = {x: node[x] for x in NESTED if isinstance(node.get(x), Mapping)}
+    nested = {x: table for x, table in tables.items() if "uncertainty" in table}
+    return {**moved, **{x: _moved(y, (*keys, x), compute, transfers) for x, y in nested.items()}}
+
+
+def _moved_number(
+    node: Mapping[str, Any], keys: tuple[str, ...], compute: bool, transfers: bool
+) -> Mapping[str, Any]:
+    """Return a number or a table with a source at an end of its range."""
     value = node.get("value", node.get("bandwidth"))
     if _counts(value) or "memory" in keys or keys[0] == "load":
         return node  # how many and how much are not fast or slow; umm step varies the load itself
@@ -92,8 +106,9 @@ def _moved(node: Any, keys: tuple[str, ...], compute: bool, transfers: bool) -> 
     if node.get("uncertainty"):
         share = float(node["uncertainty"])
         factor = 1.0 + share if higher else 1.0 / (1.0 + share)
-        if keys[-1] in ("kernels", *SERVING):
-            return sure | _kernels(node, factor)
+        if keys[-1] in (*NESTED, *SERVING):
+            of_peak = {"value": _times(value, factor, 1.0)} if "value" in node else {}
+            return sure | _kernels(node, factor) | of_peak
         if "value" in node:
             moved = sure | {"value": _times(value, factor, 0.95 if less else 1.0)}
             fitted = node.get("kernels", {})  # with the value, so as uncertain as that
