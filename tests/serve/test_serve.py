@@ -348,6 +348,8 @@ def test_a_head_in_8_bits_is_read_and_kept_so_where_the_file_names_it():
     assert 0.7 * fewer / 4.8e12 < before.decode - after.decode < 1.5 * fewer / 4.8e12
     same = [served(x, concurrency=1, precision="bf16") for x in (plain, short)]
     assert same[0] == same[1]
+    tied = [served(replace(x, tied=True), concurrency=1, precision="fp8") for x in (plain, short)]
+    assert tied[0] == tied[1]
 
 
 def test_few_rows_read_weights_of_4_bits_as_stored_also_where_the_device_has_no_rate_of_them():

@@ -129,9 +129,12 @@ def kernels_of(engine: str, model: Model, machine: Machine) -> str:
 
 
 def head_of(model: Model, precision: str) -> str:
-    """Return the precision of a model's head: its file's, if weights are served in few bits."""
+    """Return the precision of a model's head: its file's, if weights are served in few bits.
+
+    A head that is the embedding's table has the type of that.
+    """
     stored = Quantization(model.quantization, model.dtype).stored("lm_head").name
-    return "bf16" if precision == "bf16" else QUANTIZED.get(stored, "bf16")
+    return "bf16" if precision == "bf16" or model.tied else QUANTIZED.get(stored, "bf16")
 
 
 @dataclass(frozen=True)
