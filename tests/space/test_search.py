@@ -1,5 +1,7 @@
 """The search: equal to simulating everything, and its account of the points left out."""
 
+import pickle
+
 import pytest
 
 import umm
@@ -163,3 +165,20 @@ def test_slices_that_are_sure_to_be_tiles_are_the_same_schedule(name):
         assert content_of(one) == content_of(other), points.text(point)
         assert one.memory_bytes.tolist() == other.memory_bytes.tolist(), points.text(point)
         assert one.payload.tolist() == other.payload.tolist(), points.text(point)
+
+
+@pytest.mark.parametrize(
+    "space",
+    [
+        umm.Space(m=512, n=64, k=100, given="a=row,c=col", ranks=4),
+        umm.Space(chain=umm.chain("mlp", hidden=64, ffn=64, tokens=64), ranks=2),
+    ],
+)
+def test_a_result_pickles(space):
+    """As a process of a pool returns it, with what it can still be asked."""
+    result = umm.search(space, "h100-8", top=3)
+    again = pickle.loads(pickle.dumps(result))
+    assert str(again) == str(result)
+    assert [x.to_dict() for x in again.frontier] == [x.to_dict() for x in result.frontier]
+    assert again.to_frame().equals(result.to_frame())
+    assert again.sure.range(again.top[0]) == result.sure.range(result.top[0])

@@ -75,6 +75,13 @@ class MultiplyPricer(Pricer):
         self._same = cache(points.same)  # the point whose schedule stands for that of a point
         self._moved: dict[tuple[str, int, str], Move] = {}
 
+    def __getstate__(self) -> dict[str, Any]:
+        # Schedules are built again where they are asked for, and a cache of a method does not pickle.
+        return vars(self) | {"_schedules": {}, "_same": None}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        vars(self).update(state, _same=cache(state["points"].same))
+
     def ascending(self, limit: int, among: Bools | None = None) -> tuple[list[int], list[float]]:
         """Return the points that may fit into so many bytes a rank, by ascending bound, and the bounds."""
         able = self.bounds.memory <= limit
