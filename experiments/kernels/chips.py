@@ -11,6 +11,7 @@ MACHINES = {
     "b300_sxm": "b300-8",
     "gb200": "gb200-nvl72", "gb300": "gb300-nvl72",
 }  # fmt: skip
+BLACKWELLS = ("b200_sxm", "b300_sxm", "gb200", "gb300")
 ENGINES = {"vllm": "vLLM", "trtllm": "TensorRT-LLM", "sglang": "SGLang"}
 OWN_ALL_REDUCES = {
     "vllm": "vLLM_custom_graph", "trtllm": "TRTLLM", "sglang": "SGLang_CustomAllReduce_graph",

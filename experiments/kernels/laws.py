@@ -6,8 +6,9 @@ from pathlib import Path
 
 import pandas as pd
 
+from experiments.common.wheel import wheel
 from experiments.kernels import allreduces, collectives, multiplies, write
-from experiments.kernels.chips import ENGINES, HOSTED, OWN_ALL_REDUCES, RANKS, device
+from experiments.kernels.chips import BLACKWELLS, ENGINES, HOSTED, OWN_ALL_REDUCES, RANKS, device
 from experiments.kernels.multiplies import TYPES, Law
 from experiments.kernels.rules import RULES
 from umm.machines import Machine
@@ -18,6 +19,16 @@ EDGES = Issue(time="0 s", unless=[64, 128])
 HOPPER = (Issue(time="0 s"), Issue(time="0 s", rows=31), EDGES)
 BLACKWELL = (Issue(time="0 s"), Issue(time="0 s", unless_rows=4), EDGES)
 """Shapes for which vLLM has other kernels of blocks of 8 bits: few rows, rows that it pads, and edges."""
+
+PACKED = ("sglang", "fp8_block")
+UNPACKED = "sglang@float32-scales"
+"""August's rows of SGLang's blocks on Blackwell gave DeepGEMM scales in float32, which it packs into powers
+of two on each call. The wheel's are packed once, as SGLang does when it loads weights. Each has its law."""
+UNPACKED_HEAD = f'''[engines."{UNPACKED}"]
+name = "SGLang 0.5.14 with scales in float32"
+source = "{write.TABLE}: DeepGEMM packs scales of B on each call, for none were packed with the weights"
+'''
+WHEEL = "AIConfigurator's wheel (aiconfigurator-core 0.12.0), of the shapes of its tables of August 2026"
 
 
 @dataclass(frozen=True)
@@ -61,7 +72,11 @@ def fitted(rows: Mapping[str, pd.DataFrame], machine: Machine) -> Laws:
             some = mine[mine.gemm_dtype == dtype].reset_index(drop=True)
             if len(some) and (engine, dtype) != HOSTED:
                 rules = RULES.get((engine, some.system.iloc[0]), ()) if dtype == "fp8" else ()
-                laws[engine, dtype] = multiplies.fitted(some, device(machine, dtype), TYPES[dtype], rules)
+                kind = device(machine, dtype), TYPES[dtype], rules
+                laws[engine, dtype] = multiplies.fitted(some, *kind)
+                if (engine, dtype) == PACKED and some.system.iloc[0] in BLACKWELLS:
+                    laws[UNPACKED, dtype] = laws[PACKED]
+                    laws[PACKED] = multiplies.fitted(packed(some), *kind)
     of_library = [
         collectives.fitted(timed(some, machine), collectives.OPS[op])
         for op, some in nccl[nccl.nccl_dtype == "half"].groupby("op_name", sort=False)
@@ -75,6 +90,14 @@ def fitted(rows: Mapping[str, pd.DataFrame], machine: Machine) -> Laws:
         issue = allreduces.issued(eager) if source.endswith("graph") else None
         kernels[engine] = replace(allreduces.fitted(some, all_reduce.seconds(some)), issue=issue)
     return Laws(versions, laws, hosted(gemm), of_library, kernels)
+
+
+def packed(rows: pd.DataFrame) -> pd.DataFrame:
+    """Return multiplies with the times that the wheel has of them, whose scales are packed once."""
+    system, (engine, _, version) = rows.system.iloc[0], rows.library.iloc[0].partition(" ")
+    table = wheel() / system / "gemm" / engine / version / "gemm_perf.parquet"
+    keys = ["gemm_dtype", "m", "n", "k"]
+    return rows.drop(columns="latency").merge(pd.read_parquet(table, columns=[*keys, "latency"]), on=keys)
 
 
 def timed(rows: pd.DataFrame, machine: Machine) -> pd.DataFrame:
@@ -109,13 +132,18 @@ def text(laws: Laws, machine: Machine) -> str:
         issue = laws.own[engine].issue if engine in laws.own else None
         parts.append(write.head(engine, version, mine["bfloat16"].numbers["start"], issue=issue))
         for dtype, law in mine.items():
-            parts.append(_multiply(engine, name, dtype, law, machine))
+            by_wheel = (engine, dtype) == PACKED and (UNPACKED, dtype) in laws.multiplies
+            table = WHEEL if by_wheel else write.TABLE
+            parts.append(_multiply(engine, name, dtype, law, machine, table=table))
         if engine == HOSTED[0] and laws.issues:
             law = replace(laws.multiplies["trtllm", HOSTED[1]], error=0.2)
             parts.append(_multiply(engine, name, HOSTED[1], law, machine, laws.issues))
         if engine in laws.own:
             source = f"fitted on {name}'s all-reduces among 2 to 8 ranks in {write.TABLE}"
             parts.append(write.own(engine, laws.own[engine], width, source))
+        if engine == PACKED[0] and (UNPACKED, PACKED[1]) in laws.multiplies:
+            law = laws.multiplies[UNPACKED, PACKED[1]]
+            parts += [UNPACKED_HEAD, _multiply(f'"{UNPACKED}"', name, PACKED[1], law, machine)]
     parts.append(write.head("pytorch", "", laws.multiplies["vllm", "bfloat16"].numbers["start"]))
     name = f"torch.nn.functional.linear of {ENGINES['vllm']} {laws.versions['vllm']}"
     parts.append(_multiply("pytorch", name, "bfloat16", laws.multiplies["vllm", "bfloat16"], machine))
@@ -126,9 +154,15 @@ def text(laws: Laws, machine: Machine) -> str:
 
 
 def _multiply(
-    engine: str, name: str, dtype: str, law: Law, machine: Machine, issues: Sequence[Issue] = ()
+    engine: str,
+    name: str,
+    dtype: str,
+    law: Law,
+    machine: Machine,
+    issues: Sequence[Issue] = (),
+    table: str = write.TABLE,
 ) -> str:
-    source = f"{name} in {write.TABLE}, m, n and k from 1 to 65536: "
+    source = f"{name} in {table}, m, n and k from 1 to 65536: "
     if issues:
         source += "kernels of TensorRT-LLM, and times in which its host issues them, for no graph held these"
     else:

@@ -2,19 +2,19 @@
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from importlib.util import find_spec
 from pathlib import Path
 
 import numpy as np
 import pandas as pd
 
 from experiments.common.machines import shipped
+from experiments.common.wheel import wheel
 from experiments.kernels.multiplies import TYPES
 from umm.arrays import Bools, Floats
 from umm.cost import gemm_seconds
-from umm.errors import InputError, MachineError
+from umm.errors import MachineError
 from umm.machines import Machine
-from umm.machines.drafts.measured import AIC, SYSTEMS
+from umm.machines.drafts.measured import SYSTEMS
 from umm.machines.settings import with_settings
 
 MOST = 1000
@@ -129,10 +129,7 @@ def _tables(folder: Path | None) -> Iterator[tuple[tuple[str, str, str], pd.Data
         for (system, engine, dtype), rows in every.groupby(["system", "engine", "gemm_dtype"]):
             yield (system, engine, dtype), rows
         return
-    spec = find_spec(AIC)
-    if spec is None or not spec.submodule_search_locations:
-        raise InputError("the league reads aiconfigurator-core's tables: pip install 'umm-sim[aic]'")
-    data = Path(next(iter(spec.submodule_search_locations))) / "systems" / "data"
+    data = wheel()
     for path in sorted(data.glob("*/gemm/*/*/gemm_perf.parquet")):
         for dtype, rows in pd.read_parquet(path).groupby("gemm_dtype"):
             yield (path.parts[-5], path.parts[-3], str(dtype)), rows

@@ -15,6 +15,7 @@ from umm.machines.build import build
 from umm.machines.files import shipped_folder
 from umm.machines.kernels import Issue, Kernels
 from umm.machines.settings import with_settings
+from umm.serve.rates import find_engine
 
 PLAIN = {
     "units": 4, "tiles": ((64, 64),), "splits": (1,), "rate": 2e12, "itemsize": 2, "feed": 1e12,
@@ -241,3 +242,25 @@ def test_small_all_reduces_wait_for_the_host_only_without_graphs_and_large_ones_
     for nbytes in (2**14, 2**16):
         assert took(nbytes, graphs=False) == pytest.approx(issue, rel=1e-3)
     assert took(2**26, graphs=False) == pytest.approx(took(2**26), rel=1e-3)
+
+
+def test_a_version_of_an_engine_has_what_it_does_not_state_as_the_engine_has_it():
+    """SGLang's few rows with scales of blocks take 1.5 to 2 times as long where each call packs scales."""
+    file = shipped_folder() / "b200-8.toml"
+    usual, version, triton = (
+        umm.machine(file, kernels=x)
+        for x in ("sglang", "sglang@float32-scales", "sglang@float32-scales+triton")
+    )
+    assert usual.engine.name == "SGLang 0.5.14"
+    assert version.engine.name == "SGLang 0.5.14 with scales in float32"
+    assert triton.engine.name == "SGLang 0.5.14 with scales in float32 with triton"
+    packed, unpacked = (
+        float(gemm_seconds(x, "float8_e4m3:128", 16, 4096, 4096, 2)) for x in (usual, version)
+    )
+    assert 1.5 < unpacked / packed < 2
+    for dtype in ("bfloat16", "float8_e4m3", "float4_e2m1"):
+        assert len({float(gemm_seconds(x, dtype, 16, 4096, 4096, 2)) for x in (usual, version)}) == 1
+    assert (usual.engine.collectives, usual.launch_s) == (version.engine.collectives, version.launch_s)
+    assert find_engine("sglang@float32-scales+triton") == find_engine("sglang")
+    with pytest.raises(MachineError, match="did you mean 'sglang@float32-scales'"):
+        umm.machine(file, kernels="sglang@float32")

@@ -23,6 +23,7 @@ CHOSEN = "engine"  # the table of a file that names whose its numbers are
 CHOICES = ("engines", "libraries")  # the tables of a file of which one each is chosen
 SERVING = ("prefill", "decode", "experts", "exchange")  # kernels of serving, which no file has but by engine
 ATTENTION = ("prefill", "decode")  # those that may have several backends
+VERSION = "@"  # between the key of an engine and that of a version which differs from it
 HALVES = ("bfloat16", "float16")  # types whose multiplies take the same time, on the same units
 
 
@@ -82,7 +83,8 @@ def with_engine(document: Mapping[str, Any], key: str, graphs: bool, machine: st
     MachineError if the file has no such engine, or has it only in graphs or only without.
 
     Args:
-        key: Of the engine; with ``+triton`` or another backend of attention where the engine has one.
+        key: Of the engine, or of a version of it such as ``sglang@float32-scales``; with ``+triton`` or
+            another backend of attention where the engine has one.
         graphs: Whether its kernels are in graphs.
         machine: Whose content it is, for errors.
     """
@@ -103,7 +105,7 @@ def with_engine(document: Mapping[str, Any], key: str, graphs: bool, machine: st
                 "b200-8 or another machine whose 'umm machine show' lists some"
             )
         raise MachineError(f"{machine} has no kernels of {key!r}; {did_you_mean(key, known)}")
-    engine = engines[base]
+    engine = _completed(engines, base)
     if backend:
         engine = _with_backend(engine, backend, machine)
     devices = {**content["devices"]}
@@ -122,6 +124,13 @@ def with_engine(document: Mapping[str, Any], key: str, graphs: bool, machine: st
         {"collectives": collectives} if collectives else {}
     )
     return content
+
+
+def _completed(engines: Mapping[str, Any], key: str) -> dict[str, Any]:
+    """Return an engine, a version such as ``sglang@float32-scales`` with all else of ``sglang``."""
+    engine, usual = engines[key], engines.get(key.partition(VERSION)[0], {})
+    tables = _replaced(usual.get("efficiency", []), engine.get("efficiency", []), ("dtype",))
+    return {**usual, **engine, "efficiency": tables}
 
 
 def _with_library(

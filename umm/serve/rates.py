@@ -20,6 +20,7 @@ from umm.errors import MachineError, ProblemError, did_you_mean
 from umm.files import read_toml
 from umm.interval import Interval
 from umm.machines import Machine
+from umm.machines.engines import VERSION
 from umm.plans.collectives.library import seconds_alone
 from umm.program.functions.attention import Heads
 from umm.program.models.layers import Attention, LinearAttention, Mamba, Model
@@ -92,11 +93,11 @@ def engine_names() -> list[str]:
 
 
 def find_engine(name: str) -> Engine:
-    """Return an engine by its name, which a backend of attention may follow: ``sglang+triton``.
+    """Return an engine by its name, which a version or a backend of attention may follow: ``sglang+triton``.
 
     A ProblemError names those there are.
     """
-    rows, name = _engines(), name.partition("+")[0]
+    rows, name = _engines(), name.partition("+")[0].partition(VERSION)[0]
     if name not in rows:
         raise ProblemError(f"engine {name!r} is unknown; {did_you_mean(name, rows)}")
     row = dict(rows[name])
