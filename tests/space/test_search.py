@@ -175,7 +175,7 @@ def test_slices_that_are_sure_to_be_tiles_are_the_same_schedule(name):
     ],
 )
 def test_a_result_pickles(space):
-    """As a process of a pool returns it, with what it can still be asked."""
+    """A pool of processes returns it so; ranges of its rows can still be asked for."""
     result = umm.search(space, "h100-8", top=3)
     again = pickle.loads(pickle.dumps(result))
     assert str(again) == str(result)
