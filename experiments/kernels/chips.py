@@ -12,6 +12,10 @@ MACHINES = {
     "gb200": "gb200-nvl72", "gb300": "gb300-nvl72",
 }  # fmt: skip
 BLACKWELLS = ("b200_sxm", "b300_sxm", "gb200", "gb300")
+BY_CALL = ("sglang", "fp8_block")
+PACKED = "sglang@packed-scales"
+"""August's rows of SGLang's blocks on Blackwell gave DeepGEMM scales in float32, which it packs into powers
+of two on each call. The wheel's are packed once, as SGLang does when it loads weights. Each has its law."""
 ENGINES = {"vllm": "vLLM", "trtllm": "TensorRT-LLM", "sglang": "SGLang"}
 OWN_ALL_REDUCES = {
     "vllm": "vLLM_custom_graph", "trtllm": "TRTLLM", "sglang": "SGLang_CustomAllReduce_graph",

@@ -8,7 +8,16 @@ import pandas as pd
 
 from experiments.common.wheel import wheel
 from experiments.kernels import allreduces, collectives, multiplies, write
-from experiments.kernels.chips import BLACKWELLS, ENGINES, HOSTED, OWN_ALL_REDUCES, RANKS, device
+from experiments.kernels.chips import (
+    BLACKWELLS,
+    BY_CALL,
+    ENGINES,
+    HOSTED,
+    OWN_ALL_REDUCES,
+    PACKED,
+    RANKS,
+    device,
+)
 from experiments.kernels.multiplies import TYPES, Law
 from experiments.kernels.rules import RULES
 from umm.machines import Machine
@@ -20,15 +29,11 @@ HOPPER = (Issue(time="0 s"), Issue(time="0 s", rows=31), EDGES)
 BLACKWELL = (Issue(time="0 s"), Issue(time="0 s", unless_rows=4), EDGES)
 """Shapes for which vLLM has other kernels of blocks of 8 bits: few rows, rows that it pads, and edges."""
 
-PACKED = ("sglang", "fp8_block")
-UNPACKED = "sglang@float32-scales"
-"""August's rows of SGLang's blocks on Blackwell gave DeepGEMM scales in float32, which it packs into powers
-of two on each call. The wheel's are packed once, as SGLang does when it loads weights. Each has its law."""
-UNPACKED_HEAD = f'''[engines."{UNPACKED}"]
-name = "SGLang 0.5.14 with scales in float32"
-source = "{write.TABLE}: DeepGEMM packs scales of B on each call, for none were packed with the weights"
-'''
-WHEEL = "AIConfigurator's wheel (aiconfigurator-core 0.12.0), of the shapes of its tables of August 2026"
+WHEEL = "AIConfigurator's wheel (aiconfigurator-core 0.12.0)"
+PACKED_HEAD = f'''[engines."{PACKED}"]
+name = "SGLang 0.5.14 with packed scales"
+source = "{WHEEL}: scales of B are packed once, as SGLang does when it loads weights; the tables of August pack them on each call"
+'''  # fmt: skip  # noqa: E501
 
 
 @dataclass(frozen=True)
@@ -74,9 +79,8 @@ def fitted(rows: Mapping[str, pd.DataFrame], machine: Machine) -> Laws:
                 rules = RULES.get((engine, some.system.iloc[0]), ()) if dtype == "fp8" else ()
                 kind = device(machine, dtype), TYPES[dtype], rules
                 laws[engine, dtype] = multiplies.fitted(some, *kind)
-                if (engine, dtype) == PACKED and some.system.iloc[0] in BLACKWELLS:
-                    laws[UNPACKED, dtype] = laws[PACKED]
-                    laws[PACKED] = multiplies.fitted(packed(some), *kind)
+                if (engine, dtype) == BY_CALL and some.system.iloc[0] in BLACKWELLS:
+                    laws[PACKED, dtype] = multiplies.fitted(packed(some), *kind)
     of_library = [
         collectives.fitted(timed(some, machine), collectives.OPS[op])
         for op, some in nccl[nccl.nccl_dtype == "half"].groupby("op_name", sort=False)
@@ -132,18 +136,19 @@ def text(laws: Laws, machine: Machine) -> str:
         issue = laws.own[engine].issue if engine in laws.own else None
         parts.append(write.head(engine, version, mine["bfloat16"].numbers["start"], issue=issue))
         for dtype, law in mine.items():
-            by_wheel = (engine, dtype) == PACKED and (UNPACKED, dtype) in laws.multiplies
-            table = WHEEL if by_wheel else write.TABLE
-            parts.append(_multiply(engine, name, dtype, law, machine, table=table))
+            parts.append(_multiply(engine, name, dtype, law, machine))
         if engine == HOSTED[0] and laws.issues:
             law = replace(laws.multiplies["trtllm", HOSTED[1]], error=0.2)
             parts.append(_multiply(engine, name, HOSTED[1], law, machine, laws.issues))
         if engine in laws.own:
             source = f"fitted on {name}'s all-reduces among 2 to 8 ranks in {write.TABLE}"
             parts.append(write.own(engine, laws.own[engine], width, source))
-        if engine == PACKED[0] and (UNPACKED, PACKED[1]) in laws.multiplies:
-            law = laws.multiplies[UNPACKED, PACKED[1]]
-            parts += [UNPACKED_HEAD, _multiply(f'"{UNPACKED}"', name, PACKED[1], law, machine)]
+        if engine == BY_CALL[0] and (PACKED, BY_CALL[1]) in laws.multiplies:
+            law, table = (
+                laws.multiplies[PACKED, BY_CALL[1]],
+                f"{WHEEL}, of the shapes of its tables of August 2026",
+            )
+            parts += [PACKED_HEAD, _multiply(f'"{PACKED}"', name, BY_CALL[1], law, machine, table=table)]
     parts.append(write.head("pytorch", "", laws.multiplies["vllm", "bfloat16"].numbers["start"]))
     name = f"torch.nn.functional.linear of {ENGINES['vllm']} {laws.versions['vllm']}"
     parts.append(_multiply("pytorch", name, "bfloat16", laws.multiplies["vllm", "bfloat16"], machine))

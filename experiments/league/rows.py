@@ -9,6 +9,7 @@ import pandas as pd
 
 from experiments.common.machines import shipped
 from experiments.common.wheel import wheel
+from experiments.kernels.chips import BLACKWELLS, BY_CALL, PACKED
 from experiments.kernels.multiplies import TYPES
 from umm.arrays import Bools, Floats
 from umm.cost import gemm_seconds
@@ -112,7 +113,8 @@ def games(folder: Path | None) -> Iterator[Game]:
             continue
         plain = shipped(SYSTEMS[system])
         try:
-            machine = with_settings(plain, {"kernels": engine})
+            by_wheel = folder is None and (engine, dtype) == BY_CALL and system in BLACKWELLS
+            machine = with_settings(plain, {"kernels": PACKED if by_wheel else engine})
             machine.peak(TYPES[dtype])
         except MachineError:
             continue

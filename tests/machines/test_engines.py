@@ -249,18 +249,18 @@ def test_a_version_of_an_engine_has_what_it_does_not_state_as_the_engine_has_it(
     file = shipped_folder() / "b200-8.toml"
     usual, version, triton = (
         umm.machine(file, kernels=x)
-        for x in ("sglang", "sglang@float32-scales", "sglang@float32-scales+triton")
+        for x in ("sglang", "sglang@packed-scales", "sglang@packed-scales+triton")
     )
     assert usual.engine.name == "SGLang 0.5.14"
-    assert version.engine.name == "SGLang 0.5.14 with scales in float32"
-    assert triton.engine.name == "SGLang 0.5.14 with scales in float32 with triton"
-    packed, unpacked = (
+    assert version.engine.name == "SGLang 0.5.14 with packed scales"
+    assert triton.engine.name == "SGLang 0.5.14 with packed scales with triton"
+    unpacked, packed = (
         float(gemm_seconds(x, "float8_e4m3:128", 16, 4096, 4096, 2)) for x in (usual, version)
     )
     assert 1.5 < unpacked / packed < 2
     for dtype in ("bfloat16", "float8_e4m3", "float4_e2m1"):
         assert len({float(gemm_seconds(x, dtype, 16, 4096, 4096, 2)) for x in (usual, version)}) == 1
     assert (usual.engine.collectives, usual.launch_s) == (version.engine.collectives, version.launch_s)
-    assert find_engine("sglang@float32-scales+triton") == find_engine("sglang")
-    with pytest.raises(MachineError, match="did you mean 'sglang@float32-scales'"):
-        umm.machine(file, kernels="sglang@float32")
+    assert find_engine("sglang@packed-scales+triton") == replace(find_engine("sglang"), blocks=0.9)
+    with pytest.raises(MachineError, match="did you mean 'sglang@packed-scales'"):
+        umm.machine(file, kernels="sglang@packed")

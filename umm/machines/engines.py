@@ -83,7 +83,7 @@ def with_engine(document: Mapping[str, Any], key: str, graphs: bool, machine: st
     MachineError if the file has no such engine, or has it only in graphs or only without.
 
     Args:
-        key: Of the engine, or of a version of it such as ``sglang@float32-scales``; with ``+triton`` or
+        key: Of the engine, or of a version of it such as ``sglang@packed-scales``; with ``+triton`` or
             another backend of attention where the engine has one.
         graphs: Whether its kernels are in graphs.
         machine: Whose content it is, for errors.
@@ -127,7 +127,7 @@ def with_engine(document: Mapping[str, Any], key: str, graphs: bool, machine: st
 
 
 def _completed(engines: Mapping[str, Any], key: str) -> dict[str, Any]:
-    """Return an engine, a version such as ``sglang@float32-scales`` with all else of ``sglang``."""
+    """Return an engine, a version such as ``sglang@packed-scales`` with all else of ``sglang``."""
     engine, usual = engines[key], engines.get(key.partition(VERSION)[0], {})
     tables = _replaced(usual.get("efficiency", []), engine.get("efficiency", []), ("dtype",))
     return {**usual, **engine, "efficiency": tables}

@@ -89,7 +89,7 @@ def _engines() -> Mapping[str, Any]:
 
 def engine_names() -> list[str]:
     """Return the names of the engines."""
-    return list(_engines())
+    return [name for name in _engines() if VERSION not in name]
 
 
 def find_engine(name: str) -> Engine:
@@ -97,10 +97,11 @@ def find_engine(name: str) -> Engine:
 
     A ProblemError names those there are.
     """
-    rows, name = _engines(), name.partition("+")[0].partition(VERSION)[0]
+    rows, version = _engines(), name.partition("+")[0]
+    name = version.partition(VERSION)[0]
     if name not in rows:
-        raise ProblemError(f"engine {name!r} is unknown; {did_you_mean(name, rows)}")
-    row = dict(rows[name])
+        raise ProblemError(f"engine {name!r} is unknown; {did_you_mean(name, engine_names())}")
+    row = {**rows[name], **rows.get(version, {})}
     seconds: dict[str, Any] = {f"{x}_s": parse_seconds(row.pop(x)) for x in ("gap", "row", "scatter")}
     return Engine(cache=tuple(row.pop("cache")), **seconds, **row)
 
