@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any, TypeVar
 
-from umm.errors import InputError, ScheduleError, UmmError
+from umm.errors import InputError, ScheduleError, UmmError, expect
 from umm.files import parse_json
 from umm.schedules.file.header import header, read_header
 from umm.schedules.file.rows import Actions
@@ -165,6 +165,7 @@ def from_json(text: str, make: Callable[..., T]) -> T:
 
     ScheduleError if the text is not a schedule of schema 2, or the schedule breaks a rule.
     """
+    expect(text, str, "from_json", "a text")
     try:
         data = parse_json(text, "schedule")
     except InputError as error:
