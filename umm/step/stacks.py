@@ -86,4 +86,5 @@ def find_stack(name: str) -> Stack:
     stacks = _document()["stacks"]
     if name not in stacks:
         raise ProblemError(f"--stack {name!r} is unknown; {did_you_mean(name, stacks)}")
-    return Stack(name, **stacks[name])
+    row = dict(stacks[name])
+    return Stack(name, **{**stacks.get(row.pop("like", ""), {}), **row})
