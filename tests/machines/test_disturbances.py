@@ -20,6 +20,7 @@ from umm.program.tensors import Tensor
 from umm.schedules.table.buffers import first_tiles
 from umm.schedules.table.details import ACCUMULATE, BARRIER, GEMM, GET, PUT
 from umm.schedules.writer.builder import Builder
+from umm.space.vary import knobs
 from umm_sim.executor import SimExecutor
 
 MS = 1e-3
@@ -401,6 +402,22 @@ def test_tf32_is_a_choice_of_the_machine():
     assert makespan(umm.schedule(problem, tf32)) < makespan(umm.schedule(problem, plain))
     with pytest.raises(umm.errors.MachineError, match="pvc-12 states no peak for tf32"):
         umm.machine("pvc-12:tf32")
+
+
+def test_a_machine_in_tf32_stays_so_with_other_numbers():
+    """What-if questions set numbers of the machine that was asked for, and that is one with settings."""
+    tf32 = umm.machine("h100-8:tf32")
+    for numbers in ({"fabric.bandwidth": "x0.5"}, {"nodes": "2"}):
+        changed = with_settings(tf32, numbers)
+        assert changed.peak("float32") == tf32.peak("float32")
+        assert changed == umm.machine("h100-8:tf32", numbers)
+    assert with_settings(tf32, {"peak.tf32": "x2"}).peak("float32") == 2 * tf32.peak("float32")
+    names = [[x.name for x in knobs(x, 8, "float32")] for x in (umm.machine("h100-8"), tf32)]
+    assert ["peak.float32" in names[0], "peak.tf32" in names[0]] == [True, False]
+    assert ["peak.float32" in names[1], "peak.tf32" in names[1]] == [False, True]
+    outcome = umm.sensitivity(umm.Space(m=8192, n=8192, k=8192, ranks=2), tf32, reach=1.1)
+    (move,) = [x for x in outcome.moves if x.what == "peak.tf32"]
+    assert move.half_s > outcome.choice.makespan_s > move.most_s
 
 
 def test_settings_of_a_machine_in_tf32_are_part_of_its_name():

@@ -14,11 +14,10 @@ import platformdirs
 from umm.errors import InputError, MachineError, expect
 from umm.files import MOST_TEXT, read_bytes, read_toml, shown
 from umm.kept import kept
-from umm.machines.machine import Machine
+from umm.machines.machine import TF32, Machine
 from umm.machines.parts import Parts, digest, version
 from umm.quoting.terminal import in_lines, visible
 
-TF32 = ":tf32"
 _read: dict[tuple[Path, tuple[tuple[int, ...], ...]], Machine] = {}
 _set: dict[tuple[Machine, tuple[tuple[str, str], ...]], Machine] = {}
 _last: dict[str, Machine] = {}

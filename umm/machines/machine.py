@@ -55,6 +55,9 @@ class GemmLimits(NamedTuple):
     passes: int  # how often C crosses memory: written once by a library's kernel, else read and written
 
 
+TF32 = ":tf32"  # behind the name of a machine that multiplies float32 so
+
+
 @dataclass(frozen=True, eq=False, repr=False, kw_only=True)
 class Machine(DeviceNumbers):
     """A set of devices and the links between them; the same name and content is the same machine.
@@ -296,6 +299,11 @@ class Machine(DeviceNumbers):
             return GemmLimits(self.launch_s, rate, self.work_bandwidth, 2)
         return GemmLimits(kernels.start_s, rate, kernels.moves, 1)
 
+    @property
+    def in_tf32(self) -> bool:
+        """Whether it is one of :meth:`with_tf32`."""
+        return not self.tf32_peak and "tf32" in self.document["devices"]["peak"]
+
     def with_tf32(self) -> "Machine":
         """Return this machine as it multiplies float32 in TF32: faster, and with 10 bits of fraction.
 
@@ -310,7 +318,7 @@ class Machine(DeviceNumbers):
         others = {dtype: table for dtype, table in self.efficiency.items() if dtype != "float32"}
         return replace(
             self,
-            name=f"{plain}:tf32{settings}",
+            name=f"{plain}{TF32}{settings}",
             peaks={**self.peaks, "float32": self.tf32_peak},
             efficiency={**others, **known},
             tf32_peak=0.0,

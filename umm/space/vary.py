@@ -99,6 +99,7 @@ def assumed(machine: Machine, dtype: str, unused: Collection[str] = ()) -> Itera
         dtype: Of the problem; peaks and efficiencies of others do not matter.
         unused: Keys that do not matter.
     """
+    dtype = _multiplied(machine, dtype)
     for number, node in _assumed(machine):
         of_other = number.path[1] in ("peak", "efficiency") and number.key.split(".")[-1] != dtype
         if of_other or number.key == "devices.count" or not {*unused}.isdisjoint(map(str, number.path)):
@@ -200,9 +201,14 @@ def knobs(machine: Machine, ranks: int, dtype: str) -> list[Knob]:
         for last in ("bandwidth", "latency"):
             each = [x for x in known if x.startswith("fabric.") and x.endswith(f".{last}")]
             names += ([f"fabric*{last}"] if len(each) > 1 else []) + each * (len(each) <= MOST_BANDWIDTHS)
-    names += [f"peak.{dtype}", *_OF_A_RANK]
+    names += [f"peak.{_multiplied(machine, dtype)}", *_OF_A_RANK]
     # Zero times any factor is zero: such a number moves nothing.
     return [knob(machine, x) for x in names if "*" in x or not _is_zero(known.get(x, 0.0))]
+
+
+def _multiplied(machine: Machine, dtype: str) -> str:
+    """Return the type by which the machine's file names the peak of a type."""
+    return "tf32" if dtype == "float32" and machine.in_tf32 else dtype
 
 
 def _is_zero(value: str | float) -> bool:
