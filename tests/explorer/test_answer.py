@@ -314,6 +314,25 @@ def test_a_dropped_machine_is_a_machine():
     assert (point.machine.name, point.problem.ranks) == ("mine", 12)
 
 
+def test_a_machine_multiplies_in_tf32_as_on_the_command_line():
+    """By name, one that was dropped in and one of several nodes; its control shows it."""
+    files = {"mine": named_file("h100-8").read_text()}
+    for name, nodes, same in (
+        ("h100-8:tf32", 0, "h100-8:tf32"),
+        ("mine:tf32", 0, "h100-8:tf32"),
+        ("h100-8:tf32", 2, "h100-8:tf32 nodes=2"),
+    ):
+        case = case_of(State(machine=name, nodes=nodes), files)
+        assert (
+            case.machine.peak("float32") == machine(same).peak("float32") > machine("h100-8").peak("float32")
+        )
+        assert case.ranks == machine(same).default_ranks
+    view = view_of(State(**{**vars(SMALL), "machine": "h100-8:tf32"}))
+    assert "h100-8:tf32" in answer.words(view, {}, {})["machine.options"]
+    _, why = tried(lambda: case_of(State(machine="pvc-12:tf32")))
+    assert why.startswith("pvc-12 states no peak for tf32")
+
+
 def test_a_dropped_trace_is_held_against_its_prediction(tmp_path):
     trace = point_of(case_of(SMALL)).trace
     path = tmp_path / "measured.json"

@@ -76,9 +76,10 @@ def words(view: View, files: Files, usual: Mapping[str, str], chains: Files = NO
     divisors = replication_factors(ranks)
     at = point.state if point else state
     facts_ = {"usual": dict(usual), "divisors": divisors, "fixed": [0, *divisors], "looks": LOOKS}
+    here = [state.machine] if case else []  # h100-8:tf32 is in no list
     shown: Shown = {
         # The options of the controls, and which of them the program has.
-        "machine.options": [*machine_names(), *(name for name in files if name not in machine_names())],
+        "machine.options": list(dict.fromkeys([*machine_names(), *files, *here])),
         "chain.options": programs(chains),
         "stationary.options": [x for x in STATIONARY if state.chain or x != "best"],
         "models.hidden": not state.chain or state.of_file,

@@ -18,6 +18,7 @@ from umm.files import parse_toml, shown
 from umm.layouts.layout import Layout
 from umm.machines import Machine, machine_names
 from umm.machines import machine as named_machine
+from umm.machines.machine import TF32
 from umm.machines.settings import NODES, with_settings
 from umm.numbers import parse_whole
 from umm.plans.multiply.policies import find_policy
@@ -114,13 +115,15 @@ class Point:
 
 
 def machine_of(name: str, files: Files) -> Machine:
-    """Return a machine by name: one that was dropped in, or a shipped one.
+    """Return a machine by name: one that was dropped in, or a shipped one; with ``:tf32`` in TF32.
 
     A path is no name: the page reads no file of the host but the machines that it lists. MachineError if no
     machine has this name, or its file does not describe one.
     """
     if name in files:
         return machine_from(files[name], name)
+    if name.endswith(TF32):
+        return machine_of(name.removesuffix(TF32), files).with_tf32()
     if name not in machine_names():
         raise MachineError(
             f"there is no machine {name!r}; choose from {', '.join(machine_names())}, or drop its file in"
