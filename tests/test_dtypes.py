@@ -40,6 +40,16 @@ def test_a_file_without_the_type_of_c_has_sums_in_float32():
         assert Schedule.from_json(text).problem.c_dtype == c_dtype
 
 
+@pytest.mark.parametrize("dtype", [np.float16, np.dtype("float16"), np.dtype(">f2")])
+def test_a_type_of_numpy_is_its_name(dtype):
+    assert Problem(m=2, n=3, k=4, dtype=dtype) == Problem(m=2, n=3, k=4, dtype="float16")
+    sizes = {"tokens": 8, "hidden": 8, "ffn": 8}
+    assert umm.chain("mlp", **sizes, dtype=dtype) == umm.chain("mlp", **sizes, dtype="float16")
+    assert umm.Space(m=2, n=3, k=4, dtype=dtype) == umm.Space(m=2, n=3, k=4, dtype="float16")
+    with pytest.raises(ProblemError, match="dtype 'int8' is unknown"):
+        Problem(m=2, n=3, k=4, dtype=np.int8)
+
+
 def test_an_unknown_type_is_refused_with_the_known_ones():
     with pytest.raises(ProblemError, match="dtype 'int8' is unknown; choose from float64, float32, float16"):
         itemsize("int8")

@@ -47,17 +47,23 @@ _ALIASES = {
 }
 
 
-def canonical(dtype: str) -> str:
-    """Return a type by its full name; a name that is no alias comes back as it is.
+def canonical(dtype: str | np.dtype[Any] | type[np.generic]) -> str:
+    """Return a type by its full name, NumPy's too; a name that is no alias comes back as it is.
 
     >>> canonical("bf16"), canonical("float32"), canonical("fp8xe5m2:128"), canonical("fp8xe4m3")
     ('bfloat16', 'float32', 'float8_e4m3xfloat8_e5m2:128', 'float8_e4m3')
     """
+    if isinstance(dtype, np.dtype):
+        return str(dtype.name)
+    if isinstance(dtype, type):
+        return str(dtype.__name__)
     try:
         name, colon, block = dtype.partition(":")
     except AttributeError:  # no text: a caller that asks for its size is answered
         return dtype
     parts = [_ALIASES.get(part, part) for part in name.split("x")]
+    if not all(parts):
+        return dtype
     same = len(parts) == 2 and parts[0] == parts[1]
     return "x".join(parts[:1] if same else parts) + colon + block
 
