@@ -8,6 +8,7 @@ import pytest
 import umm
 from umm.errors import InputError, LayoutError
 from umm.layouts.layout import Layout
+from umm.plans.multiply.options import Options
 from umm.space import Space
 
 MLP1 = {"m": 8192, "n": 49152, "k": 12288}
@@ -185,6 +186,11 @@ def test_numpys_whole_numbers_are_whole_numbers():
         "mlp", tokens=8, hidden=8, ffn=8
     )
     assert json.dumps(umm.Problem(m=eight, n=8, k=8, ranks=2).to_dict())
+    sizes = {"m": 64, "n": 64, "k": 64}
+    assert Space(**sizes, prefetch=np.arange(2)) == Space(**sizes, prefetch=(0, 1))
+    assert Options(prefetch=np.int64(1)) == Options(prefetch=1)
+    problem = umm.Problem(m=8, n=8, k=8, ranks=2)
+    assert json.dumps(dict(umm.schedule(problem, "h100-8", prefetch=np.int64(1)).options))
     assert umm.search(one, "h100-8", top=np.int64(1), memory=np.int64(2**30)).top == (
         umm.search(other, "h100-8", top=1, memory=2**30).top
     )

@@ -10,7 +10,7 @@ from typing import Any
 
 from umm.errors import ScheduleError
 from umm.files import shown
-from umm.numbers import real_in, whole_in
+from umm.numbers import as_int, real_in, whole_in
 
 # More in flight than this helps nobody, and each takes a slot or a lane of every rank.
 MAX_INTEGER = 4096
@@ -114,7 +114,8 @@ def chosen(options: Sequence[Option], given: Mapping[str, Any], subject: str) ->
     ScheduleError for an unknown option, or a value that means nothing.
     """
     check_names(options, given, subject)
-    values = {option.name: option.default for option in options} | dict(given)
+    values = {option.name: option.default for option in options}
+    values |= {name: as_int(value) for name, value in given.items()}
     for option in options:
         option.check(values[option.name])
     return values

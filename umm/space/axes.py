@@ -9,7 +9,7 @@ from umm.errors import ScheduleError
 from umm.layouts.edges import square_grid
 from umm.layouts.frameworks import split
 from umm.layouts.text import FLAGS
-from umm.numbers import whole_in
+from umm.numbers import as_int, whole_in
 from umm.plans.multiply.options import Options, known
 from umm.plans.option import check_names
 
@@ -83,7 +83,8 @@ class Axes:
         check_names(known(), given, "a schedule")
         # In the order of `known`, which `combinations` and `varied` rely on.
         start = others.values if others else [option.default for option in known()]
-        values = [axis(given.get(x.name, value)) for x, value in zip(known(), start, strict=True)]
+        texts = [axis(given.get(x.name, value)) for x, value in zip(known(), start, strict=True)]
+        values = [tuple(map(as_int, of_option)) for of_option in texts]
         for option, of_option in zip(known(), values, strict=True):
             if not of_option:
                 raise ScheduleError(f"{option.name} has no value in the space; give one or several")

@@ -11,6 +11,7 @@ from functools import lru_cache
 from typing import Any, NamedTuple, TypeVar
 
 from umm.errors import ScheduleError
+from umm.numbers import as_int
 from umm.plans.multiply.oplist import OFFSETS
 from umm.plans.option import Option
 from umm.units import counted
@@ -129,7 +130,9 @@ class Options:
     def __post_init__(self) -> None:
         """Refuse values that mean nothing."""
         for option in known():
-            option.check(getattr(self, option.name))
+            value = as_int(getattr(self, option.name))
+            object.__setattr__(self, option.name, value)
+            option.check(value)
 
     @property
     def one_sided(self) -> bool:
