@@ -104,7 +104,7 @@ def did_you_mean(wrong: str, right: Iterable[str]) -> str:
     """
     import difflib  # only where something went wrong
 
-    known = list(right)
+    wrong, known = str(wrong), list(right)
     some = known[: 10 * MOST_NAMES]
     close = [x for x in some if wrong in x.split("-")] or difflib.get_close_matches(
         wrong[:MOST_NAMES], some, n=1

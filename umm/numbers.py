@@ -31,6 +31,37 @@ def as_int(value: object) -> Any:
     return int(value)
 
 
+def real_from_0(value: object, what: str) -> float:
+    """Return a number ≥ 0 that a caller gives, infinite or of NumPy too; InputError if it is none.
+
+    Args:
+        what: The argument, for the message.
+
+    >>> real_from_0("a", "seconds")
+    Traceback (most recent call last):
+    umm.errors.InputError: seconds = 'a' is not possible; it must be a number ≥ 0
+    """
+    number = as_int(value)
+    if isinstance(number, bool) or not isinstance(number, int | float) or not number >= 0:
+        raise InputError(f"{what} = {shown(value)} is not possible; it must be a number ≥ 0")
+    return float(number)
+
+
+def yes_or_no(value: object, what: str) -> bool:
+    """Return True or False as a caller gives them, as 1 and 0 or of NumPy too; InputError for anything else.
+
+    Args:
+        what: The argument, for the message.
+
+    >>> yes_or_no("no", "backward")
+    Traceback (most recent call last):
+    umm.errors.InputError: backward = 'no' is not possible; it must be True or False
+    """
+    if value not in (0, 1):
+        raise InputError(f"{what} = {shown(value)} is not possible; it must be True or False")
+    return bool(value)
+
+
 def whole_in(text: str | None, least: int = 0, below: int = 2**63) -> int | None:
     """Return the whole number that a text is in ASCII digits, None if it is none or out of range.
 

@@ -15,7 +15,7 @@ from umm.arrays import poisoned, unwritten
 from umm.checkpoints import commit
 from umm.checks import random_arrays
 from umm.dtypes import check_numbers, is_float8
-from umm.errors import InputError, LayoutError
+from umm.errors import InputError, LayoutError, expect
 from umm.executor import Operands
 from umm.program import Multiply
 from umm.program.statements.multiply import products
@@ -168,6 +168,7 @@ def gathered_bytes(schedule: Schedule, replica: int | None) -> int:
 def _named(names: list[str], operands: Operands) -> Arrays:
     """Return operands by the names of the tensors that take them."""
     if not isinstance(operands, Mapping):
+        expect(operands, Sequence, "operands", "arrays in the order of the operands, or by their names")
         if len(operands) != len(names):
             raise InputError(f"{len(operands)} operands are given; the schedule takes {' and '.join(names)}")
         return dict(zip(names, operands, strict=True))

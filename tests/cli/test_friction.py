@@ -43,6 +43,9 @@ def test_what_is_meant_otherwise_is_told(asked, says):
 
 PROBLEM = umm.Problem(m=8, n=8, k=8, ranks=4)
 LAYOUT = umm.Layout.parse("row", (8, 8), 4)
+SPACE = umm.Space(m=8, n=8, k=8)
+SIZES = {"tokens": 8, "hidden": 8, "ffn": 8}
+MLP, MIXTURE = umm.chain("mlp", **SIZES), {**SIZES, "experts": 2, "top_k": 1}
 
 
 @pytest.mark.parametrize(
@@ -76,6 +79,39 @@ LAYOUT = umm.Layout.parse("row", (8, 8), 4)
         (lambda: umm.machine("h100-8", {"memory": 40}), "setting memory takes a text such as '40 GB'"),
         (lambda: umm.machine("h100-8", kernels="vllm", graphs="no"), "graphs takes True or False, not 'no'"),
         (lambda: umm.collective("all-gather", nbytes=8, machine="h100-8", ranks="4"), "ranks takes a whole"),
+        (lambda: umm.collective("all-reduce", nbytes=8, machine="h100-8", algorithm=5), "algorithm 5 is unk"),
+        (lambda: umm.collective("all-reduce", nbytes=8, machine="h100-8", chunks="a"), "'a' chunks are not"),
+        (lambda: umm.search(SPACE, "h100-8", seconds="a"), "seconds = 'a' is not possible; it must be a num"),
+        (lambda: umm.search(SPACE, "h100-8", seconds=float("nan")), "seconds = nan is not possible"),
+        (lambda: umm.search(SPACE, "h100-8", most=-1), "most = -1 is not possible"),
+        (lambda: umm.sensitivity(SPACE, "h100-8", margin="a"), "margin = 'a' is not possible"),
+        (lambda: umm.sensitivity(SPACE, "h100-8", reach="a"), "reach = 'a' is not possible"),
+        (lambda: umm.sweep(SPACE, 5, "s.db"), "sweep takes a machine, its name, or several, not 5"),
+        (lambda: umm.sweep(SPACE, "h100-8", "s.db", jobs="a"), "jobs = 'a' is not possible"),
+        (lambda: umm.Space(m=8, n=8, k=8, state=float("nan")), "nan bytes of optimizer state"),
+        (lambda: umm.Space(m=8, n=8, k=8, equal_replication="no"), "equal_replication = 'no' is not poss"),
+        (lambda: umm.schedule(MLP, "h100-8", layouts=5), "layouts takes a scheme such as tp8-dp4, or a text"),
+        (lambda: umm.schedule(MLP, "h100-8", layouts={5: "row"}), "has no tensor 5; choose from X, Y"),
+        (lambda: umm.schedule(MLP, "h100-8", stationary={5: "A"}), "5; choose from"),
+        (lambda: umm.schedule(PROBLEM, "h100-8", algorithm=["summa"]), r"algorithm \['summa'\] is unknown"),
+        (lambda: umm.schedule(PROBLEM, "h100-8", ways=5), "ways takes a way for some of A, B and C"),
+        (lambda: umm.schedule(PROBLEM, "h100-8", ways={"a": "gets"}), "ways has no matrix 'a'; choose"),
+        (lambda: umm.chain("mlp", **SIZES, backward="no"), "backward = 'no' is not possible; it must be"),
+        (lambda: umm.chain("mlp", **SIZES, decode="no"), "decode = 'no' is not possible; it must be True or"),
+        (lambda: umm.chain("mlp", **SIZES, dropout="a"), "dropout = 'a' is not possible"),
+        (lambda: umm.chain("mlp", **SIZES, weights=5), "weights of 5 are not possible; choose fp8"),
+        (lambda: umm.chain("mlp", **SIZES, weights={"W1": "fp8"}), "no part 'W1'; choose from attention"),
+        (lambda: umm.chain("attention", tokens=8, hidden=8, heads=2, cache=5), "a cache of 5 is not"),
+        (lambda: umm.chain("moe", **MIXTURE, routing=5), "routing takes a rule such as"),
+        (lambda: umm.chain("moe", **MIXTURE, routing_seed="a"), "routing_seed = 'a' is not"),
+        (lambda: umm.chain("moe", **MIXTURE, capacity="a"), "capacity = 'a' is not poss"),
+        (lambda: umm.chain("mlp", tokens=8, model=5), "model takes a name such as llama-3-8b"),
+        (lambda: umm.chain("mlp", tokens=8, model="llama-3-8b", layer="a"), "layer = 'a' is not possible"),
+        (lambda: umm.op_list(PROBLEM, rank=99), "rank 99 is not one of the ranks 0 to"),
+        (lambda: umm.run(umm.schedule(PROBLEM, "h100-8"), "numpy", 5), "operands takes arrays in the order"),
+        (lambda: umm.Store(5), "Store takes the path of a store, such as runs.db, not 5"),
+        (lambda: umm.load(5), "load takes the folder of a checkpoint, not 5"),
+        (lambda: umm.Problem(m=8, n=8, k=8, dtype="x"), "dtype 'x' is unknown"),
     ],
 )
 def test_a_wrong_type_is_refused_where_it_is_given(call, says):

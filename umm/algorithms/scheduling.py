@@ -52,8 +52,9 @@ def names() -> list[str]:
 
 def find_algorithm(name: str) -> Algorithm:
     """Return the algorithm of a name; ScheduleError naming the nearest if one is known, else all."""
-    if name not in _shipped() and plugin(GROUP, name) is None:
-        near = NEAREST.get(name.lower()) if isinstance(name, str) else None
+    is_text = isinstance(name, str)
+    if not is_text or (name not in _shipped() and plugin(GROUP, name) is None):
+        near = NEAREST.get(name.lower()) if is_text else None
         works = f"nearest: {near}" if near else f"choose from {', '.join(names())}"
         raise ScheduleError(f"algorithm {shown(name)} is unknown; {works}")
     return algorithms()[name]
@@ -121,9 +122,15 @@ def schedule(
         machine = find_machine(machine)
     works = "a Problem or a chain, such as umm.Problem(m=64, n=48, k=32)"
     expect(problem, (Problem, Chain, Outline), "schedule", works)
+    if ways is not None:
+        expect(ways, Mapping, "ways", "a way for some of A, B and C, such as {'A': 'gets'}")
+        for name in ways:
+            if name not in MATRICES:
+                raise ScheduleError(f"ways has no matrix {shown(name)}; choose from {', '.join(MATRICES)}")
     if layouts is not None:
         if not isinstance(problem, Outline):
             raise ScheduleError("layouts are for a chain without any: umm.chain('mlp', …); leave them out")
+        expect(layouts, (str, Mapping), "layouts", "a scheme such as tp8-dp4, or a text for each tensor")
         problem, how = _in_layouts(problem, layouts, machine.default_ranks, stationary, options)
         stationary = how.pop("stationary", stationary)
         options |= how

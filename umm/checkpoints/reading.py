@@ -2,6 +2,7 @@
 
 import os
 from collections.abc import Iterable, Iterator, Mapping
+from os import PathLike
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -10,7 +11,7 @@ from numpy.typing import NDArray
 
 from umm.checkpoints.manifest import STORED, Saved, part_names, read_manifest
 from umm.checkpoints.writing import checksum
-from umm.errors import InfeasibleError, InputError, did_you_mean
+from umm.errors import InfeasibleError, InputError, did_you_mean, expect
 from umm.files import opened
 from umm.host.hardware import free_memory
 from umm.interval import Interval
@@ -42,6 +43,7 @@ class Checkpoint(Mapping[str, Array]):
     """
 
     def __init__(self, folder: str | Path) -> None:
+        expect(folder, (str, PathLike), "load", "the folder of a checkpoint")
         self.folder = Path(folder)  # the folder that was read
         self.ranks, matrices = read_manifest(self.folder)
         # What it holds, by name: layout and type of each.

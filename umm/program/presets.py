@@ -9,8 +9,8 @@ from typing import NamedTuple
 
 from umm.dtypes import BLOCK, EXPANDED, canonical, has_blocks, is_float8
 from umm.errors import ProblemError, did_you_mean, expect
-from umm.files import whole_number
-from umm.numbers import as_int
+from umm.files import shown, whole_number
+from umm.numbers import as_int, real_from_0, yes_or_no
 from umm.program.mixture import SHORT, Mixture, with_casts
 from umm.program.mixture import outline as mixture_outline
 from umm.program.models import Model, find_model
@@ -321,6 +321,11 @@ def chain(
     expect(name, str, "chain", f"a name: {', '.join(PRESETS)}")
     if name not in PRESETS:
         raise ProblemError(f"there is no chain {name!r}; {did_you_mean(name, PRESETS)}")
+    backward, decode = yes_or_no(backward, "backward"), yes_or_no(decode, "decode")
+    dropout, capacity = real_from_0(dropout, "dropout"), real_from_0(capacity, "capacity")
+    expect(routing, str, "routing", "a rule such as uniform or zipf:1.2")
+    routing_seed = whole_number(as_int(routing_seed), "routing_seed")
+    layer = None if layer is None else whole_number(as_int(layer), "layer")
     sizes = {key: as_int(size) for key, size in sizes.items()}
     preset, drawn, dtype = PRESETS[name], (routing, routing_seed, capacity), canonical(dtype)
     context = _decoded(name, ("tokens", *preset.sizes), sizes, backward) if decode else 0
@@ -336,7 +341,11 @@ def chain(
     writing = Writing(sizes["tokens"], dtype, dropout, context, gated, drawn, decode, cached, backward)
     written = preset.write(writing, backward, _OPTIONAL | sizes)
     written = written or writing.outline(name, preset.layouts)
-    by_part = dict.fromkeys((ATTENTION, MLP), weights) if isinstance(weights, str) else weights
+    parts = (ATTENTION, MLP)
+    by_part = weights if isinstance(weights, Mapping) else dict.fromkeys(parts, weights)
+    for part in by_part:
+        if part not in parts:
+            raise ProblemError(f"weights has no part {shown(part)}; choose from {', '.join(parts)}")
     types = {part: canonical(stored) for part, stored in by_part.items()}
     types = {part: stored for part, stored in types.items() if stored not in ("", dtype)}
     return _with_weights(written, types) if types else written
@@ -479,8 +488,8 @@ def _with_weights(outline: Outline, types: Mapping[str, str]) -> Outline:
 
 def _in_8_bits(dtype: str, refused: str) -> str:
     """Return a type of 8 bits by its full name, with scales for blocks; ProblemError for another."""
-    if not is_float8(dtype) or "x" in dtype:
-        raise ProblemError(refused.format(dtype.partition(":")[0]))
+    if not isinstance(dtype, str) or not is_float8(dtype) or "x" in dtype:
+        raise ProblemError(refused.format(str(dtype).partition(":")[0]))
     return dtype if has_blocks(dtype) else f"{dtype}:{BLOCK}"
 
 

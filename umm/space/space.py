@@ -12,7 +12,7 @@ from umm.files import shown, whole_number
 from umm.layouts.layout import Layout
 from umm.layouts.places import ORDERS, replication_factors
 from umm.machines import Machine
-from umm.numbers import as_int
+from umm.numbers import as_int, yes_or_no
 from umm.plans.movement.choice import AHEAD, FLAT, node_count
 from umm.plans.multiply.options import Options, known, showing_options
 from umm.program import Outline
@@ -166,7 +166,8 @@ class Space:
             partitions=axis(partitions), orders=axis(orders),
             replication=None if replication is None else tuple(map(as_int, axis(replication))),
             stationary=axis(stationary),
-            equal_replication=equal_replication, fully_replicated=fully_replicated, meshes=(),
+            equal_replication=yes_or_no(equal_replication, "equal_replication"),
+            fully_replicated=yes_or_no(fully_replicated, "fully_replicated"), meshes=(),
             axes=Axes.of(options, axes),
         )  # fmt: skip
         self._check()
@@ -189,7 +190,7 @@ class Space:
             self._refuse_of_multiplies()
         elif self.named is not None and self.program.kind == "problem":
             raise InputError("one multiply has no layouts by name; give layouts, or a, b and c")
-        if self.state < 0:
+        if not self.state >= 0:
             raise InputError(f"{self.state} bytes of optimizer state are not possible; give 0 or more")
         whole_number(self.layers, "layers", 1)
         if self.layers > 1:

@@ -14,6 +14,7 @@ from umm.executor import executor
 from umm.files import shown
 from umm.machines import Machine
 from umm.machines import machine as find_machine
+from umm.numbers import as_int
 from umm.plans.collectives import library
 from umm.plans.collectives.program import SUMMING, SUMS, Collective
 from umm.plans.collectives.way import PLAIN, Exchange, Manner, Way
@@ -155,12 +156,13 @@ def lowered(asked: Collective, machine: Machine, algorithm: str, manner: Manner 
     machine.check_ranks(asked.ranks)
     # "nccl-tree" is the way `library` with a manner; from here on both spellings are one.
     algorithm, manner = _of_library(asked, machine, algorithm, manner)
-    if algorithm not in ways():
+    if not isinstance(algorithm, str) or algorithm not in ways():
         raise ScheduleError(f"algorithm {shown(algorithm)} is unknown; choose from {', '.join(ways())}")
     if manner.directions not in (1, 2):
         raise ScheduleError(f"a ring has no {manner.directions!r} directions; choose 1 or 2")
-    if manner.chunks is not None and manner.chunks < 1:
-        raise ScheduleError(f"{manner.chunks} chunks are not possible; it must be a whole number ≥ 1")
+    chunks = as_int(manner.chunks)
+    if chunks is not None and (not isinstance(chunks, int) or chunks < 1):
+        raise ScheduleError(f"{shown(chunks)} chunks are not possible; it must be a whole number ≥ 1")
     way = ways()[algorithm]
     why = refusals(asked, machine)[algorithm]
     if why is not None:
@@ -186,7 +188,7 @@ def lowered(asked: Collective, machine: Machine, algorithm: str, manner: Manner 
 
 def _of_library(asked: Collective, machine: Machine, algorithm: str, manner: Manner) -> tuple[str, Manner]:
     """Return the way and manner meant by the name of a machine's library, or by that with one of its ways."""
-    if machine.library is None:
+    if machine.library is None or not isinstance(algorithm, str):
         return algorithm, manner
     name, _, way = algorithm.lower().partition("-")
     if name != machine.library.name.lower():

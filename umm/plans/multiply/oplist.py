@@ -17,6 +17,7 @@ from umm.files import shown
 from umm.host.hardware import free_memory
 from umm.interval import Interval
 from umm.layouts.edges import Tile, ceil_edges
+from umm.numbers import as_int
 from umm.program.problem import MATRICES, Problem, largest_matrix
 from umm.units import counted, format_bytes
 
@@ -177,6 +178,8 @@ def op_list(
 
     owner, replica, i, j = layout.tiles_by_owner
     if rank is not None:
+        if as_int(rank) not in range(problem.p):
+            raise ProblemError(f"rank {shown(rank)} is not one of the ranks 0 to {problem.p - 1}")
         owner, replica, i, j = (x[owner == rank] for x in layout.tiles_by_owner)
     # Per stationary matrix: where its tile rows and columns start as segments, and the shares of the third
     # dimension that its replicas divide up.

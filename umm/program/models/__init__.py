@@ -1,9 +1,10 @@
 """Models that people run: a config.json as layers of each kind, and their parameters."""
 
 from collections.abc import Collection
+from os import PathLike
 from pathlib import Path
 
-from umm.errors import ProblemError, did_you_mean
+from umm.errors import ProblemError, did_you_mean, expect
 from umm.files import MOST_TOML, read_json
 from umm.program.models.config import model_of
 from umm.program.models.layers import Layer, Model
@@ -27,6 +28,7 @@ def find_model(name: str | Model, ignore: Collection[str] = ()) -> Model:
     """
     if isinstance(name, Model):
         return name
+    expect(name, (str, PathLike), "model", "a name such as llama-3-8b, or the path of a config.json")
     if name in PUBLIC:
         return model_of(PUBLIC[name], name, ignore)
     if Path(name).suffix != ".json":

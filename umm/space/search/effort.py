@@ -4,6 +4,7 @@ import math
 from dataclasses import dataclass, field
 from time import process_time
 
+from umm.numbers import real_from_0
 from umm.space.pricing.pricer import Work
 
 MAX_LISTED = 100_000  # assignments up to which all are gone through; of more, those near a bound below all
@@ -59,4 +60,4 @@ class Effort:
 
 def deadline(seconds: float | None) -> float:
     """Return the processor time at which some seconds are over; infinite for None."""
-    return math.inf if seconds is None else process_time() + seconds
+    return math.inf if seconds is None else process_time() + real_from_0(seconds, "seconds")

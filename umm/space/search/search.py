@@ -10,7 +10,7 @@ from umm.errors import EndedEarlyError, InfeasibleError, InputError, expect
 from umm.files import whole_number
 from umm.machines import Machine
 from umm.machines import machine as find_machine
-from umm.numbers import as_int
+from umm.numbers import as_int, real_from_0
 from umm.plans.movement.choice import AUTO, FLAT, GATHERED, LIBRARY, WAYS, node_count, one_sided
 from umm.plans.multiply.options import delivers, known
 from umm.space.budget import DEVICE, limit_of
@@ -93,6 +93,7 @@ def search(
     """
     expect(space, Space, "search", "a Space, such as umm.Space(m=8192, n=49152, k=12288)")
     top = whole_number(as_int(top), "top", 1)
+    most = None if most is None else real_from_0(most, "most")
     _check(space)
     if not isinstance(machine, Machine):
         machine = find_machine(machine)

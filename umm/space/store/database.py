@@ -10,7 +10,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
-from umm.errors import InputError, UmmError
+from umm.errors import InputError, UmmError, expect
 from umm.files import opened, target_of, whole_file
 from umm.plans.multiply.options import known
 from umm.quoting.spreadsheet import csv_cell, of_csv_cell
@@ -59,6 +59,7 @@ class Store:
         Raises:
             InputError: if the file is not a store, is damaged, or is one of a newer version.
         """
+        expect(path, (str, os.PathLike), "Store", "the path of a store, such as runs.db")
         self.path = str(path)
         try:
             # What exists and is no readable file gets the usual error rather than SQLite's.

@@ -15,10 +15,12 @@ from operator import methodcaller
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from umm.errors import ExecutorUnavailableError, InputError, UmmError, expect
+from umm.errors import ExecutorUnavailableError, UmmError, expect
 from umm.executor import executor as find_executor
+from umm.files import whole_number
 from umm.machines import Machine
 from umm.machines import machine as find_machine
+from umm.numbers import as_int
 from umm.space.budget import bytes_of_budget
 from umm.space.space import Space
 from umm.space.store.database import Store
@@ -116,14 +118,14 @@ def sweep(
     began = time.monotonic()
     expect(store, (str, Path), "sweep", "the path of a store, such as runs.db")
     workers_of = find_pool(pool)
-    if jobs is not None and jobs < 1:
-        raise InputError(f"jobs = {jobs} is not possible; it must be a whole number ≥ 1")
+    jobs = None if jobs is None else whole_number(as_int(jobs), "jobs", 1)
     reason = None if executor == "bound" else find_executor(executor).available()
     if reason is not None:
         raise ExecutorUnavailableError(reason)
     spaces = [spaces] if not isinstance(spaces, Sequence) else list(spaces)
     for space in spaces:
         expect(space, Space, "sweep", "a Space or several, such as umm.Space(m=64, n=48, k=32)")
+    expect(machines, (Machine, Iterable), "sweep", "a machine, its name, or several")
     names = [machines] if isinstance(machines, Machine | str) else list(machines)
     found_machines = [x if isinstance(x, Machine) else find_machine(x) for x in names]
     pairs = [(space.on(x.default_ranks), x) for x in found_machines for space in spaces]

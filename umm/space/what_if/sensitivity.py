@@ -10,6 +10,7 @@ from umm.executor import executor
 from umm.machines import Machine
 from umm.machines import machine as find_machine
 from umm.notebook import Shown
+from umm.numbers import real_from_0
 from umm.space.budget import DEVICE, limit_of
 from umm.space.choice import Choice
 from umm.space.pricing.multiplies import pricer_of
@@ -171,6 +172,7 @@ def sensitivity(
         EndedEarlyError: on Ctrl-C, with the numbers so far.
     """
     expect(space, Space, "sensitivity", "a Space, such as umm.Space(m=8192, n=49152, k=12288)")
+    margin, reach = real_from_0(margin, "margin"), real_from_0(reach, "reach")
     question = Question.asked(space, machine, memory, makespan)
     machine, report = question.machine, progress or (lambda what, done, total: None)
     choice = question.best(machine, partial(report, "the best choice"))
