@@ -13,6 +13,7 @@ from machine_text import GOOD, SWITCH, error_of, write
 import umm
 from umm.cost import local_accumulate_seconds
 from umm.layouts.layout import Layout
+from umm.machines.corners import corners, moved_alone
 from umm.machines.files import shipped_folder
 from umm.machines.settings import with_settings
 from umm.program import Chain
@@ -418,6 +419,19 @@ def test_a_machine_in_tf32_stays_so_with_other_numbers():
     outcome = umm.sensitivity(umm.Space(m=8192, n=8192, k=8192, ranks=2), tf32, reach=1.1)
     (move,) = [x for x in outcome.moves if x.what == "peak.tf32"]
     assert move.half_s > outcome.choice.makespan_s > move.most_s
+
+
+def test_a_machine_in_tf32_has_the_ranges_of_its_file():
+    """At each end GEMMs in TF32 are as fast as there; a search gives the range of its best."""
+    plain, tf32 = umm.machine("h100-8"), umm.machine("h100-8:tf32")
+    assert list(corners(tf32)) == [x.with_tf32() for x in corners(plain)]
+    alone = moved_alone(tf32)
+    assert alone.keys() == moved_alone(plain).keys()
+    assert alone["devices.launch"][0] == moved_alone(plain)["devices.launch"][0].with_tf32()
+    space = umm.Space(m=1024, n=1024, k=1024, ranks=2, a="row", b="row", c="row")
+    result = umm.search(space, tf32, top=1)
+    fast, slow = result.sure.range(result.top[0])
+    assert fast < result.top[0].makespan_s < slow
 
 
 def test_settings_of_a_machine_in_tf32_are_part_of_its_name():

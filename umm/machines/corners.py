@@ -8,7 +8,7 @@ from typing import Any
 from umm.machines.build import build
 from umm.machines.engines import SERVING
 from umm.machines.kernels import Kernels
-from umm.machines.machine import Machine, content_sha
+from umm.machines.machine import TF32, Machine, content_sha
 from umm.machines.quantities import BytesPerSecond, Time, declared
 from umm.numbers import parse_real
 
@@ -35,7 +35,9 @@ def corners(machine: Machine) -> tuple[Machine, ...]:
     way round; where that is the same machine, it is there once. () if no number has a range or an
     uncertainty, or if the machine is not as its file has it.
     """
-    if machine.sha != content_sha(machine.document):
+    if machine.in_tf32:
+        return tuple(x.with_tf32() for x in corners(_plain(machine))) if _in_file(machine) else ()
+    if not _in_file(machine):
         return ()
     by_sha = {machine.sha: machine}
     for compute, transfers in ((True, True), (False, False), (True, False), (False, True)):
@@ -57,8 +59,11 @@ def moved_alone(
     Args:
         unused: Keys of tables and numbers that need not be moved.
     """
-    if machine.sha != content_sha(machine.document):
+    if not _in_file(machine):
         return {}
+    if machine.in_tf32:
+        plain = moved_alone(_plain(machine), unused)
+        return {key: (fast.with_tf32(), slow.with_tf32()) for key, (fast, slow) in plain.items()}
     result = {}
     content = dict(machine.document)
     tables = {x: node for x, node in content.items() if isinstance(node, Mapping) and x not in unused}
@@ -74,6 +79,18 @@ def moved_alone(
                 fast_end, slow_end = (build(x, machine.source_path, machine.name) for x in ends)
                 result[table if is_number else f"{table}.{key}"] = fast_end, slow_end
     return result
+
+
+def _in_file(machine: Machine) -> bool:
+    """Return whether all numbers of a machine are those of its file."""
+    if machine.in_tf32:
+        return machine == _plain(machine).with_tf32()
+    return machine.sha == content_sha(machine.document)
+
+
+def _plain(machine: Machine) -> Machine:
+    """Return the machine that one in TF32 is without that."""
+    return build(machine.document, machine.source_path, machine.name.replace(TF32, "", 1))
 
 
 def _moved(node: Any, keys: tuple[str, ...], compute: bool, transfers: bool) -> Any:
