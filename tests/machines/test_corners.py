@@ -73,6 +73,31 @@ def test_an_uncertainty_is_a_factor_either_way_and_no_share_passes_one():
     )
 
 
+@pytest.mark.parametrize("text", ["4 µs", "+4 us", " 4us ", "4. us", "4000 ns"])
+def test_a_time_as_files_may_write_it_is_as_uncertain_as_it_says(text):
+    """A micro sign or a plus before it ended every simulation in a traceback."""
+    machine = umm.machine("tpu-v5e-4")
+    launch = {"value": text, "source": "measured", "uncertainty": 0.25}
+    content = {**machine.document, "devices": {**machine.document["devices"], "launch": launch}}
+    result = corners(build(content, machine.source_path, "x"))
+    assert sorted({x.launch_s for x in result}) == pytest.approx([3.2e-6, 5e-6])
+
+
+def test_a_share_that_is_written_as_a_whole_number_has_its_range():
+    """Shares of 0 and of 1 were taken for counts, which no range moves."""
+    machine = umm.machine("tpu-v5e-4")
+    devices = dict(machine.document["devices"])
+    devices["pass_share"] = {"value": 1, "source": "guess", "range": [0.5, 1]}
+    devices["interference"] = {
+        x: {"value": 0, "source": "guess", "range": [0, 0.3]} for x in ("get", "accumulate", "reduce")
+    }
+    devices["efficiency"] = [{"dtype": "bfloat16", "value": 1, "source": "x", "uncertainty": 0.25}]
+    result = corners(build({**machine.document, "devices": devices}, machine.source_path, "x"))
+    assert {x.pass_share for x in result} == {0.5, 1.0}
+    assert {x.interference["get"] for x in result} == {0.0, 0.3}
+    assert {float(x.efficiency["bfloat16"].values.max()) for x in result} == {0.8, 1.0}
+
+
 def test_slow_messages_are_slow_from_a_cache_too():
     """Sure to a quarter, rates by size are four fifths at the slow end; at the fast one they stay."""
     machine = umm.machine("tpu-v5e-4")

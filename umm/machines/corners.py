@@ -9,7 +9,8 @@ from umm.machines.build import build
 from umm.machines.engines import SERVING
 from umm.machines.kernels import Kernels
 from umm.machines.machine import TF32, Machine, content_sha
-from umm.machines.quantities import BytesPerSecond, Time, declared
+from umm.machines.numbers import DeviceNumbers
+from umm.machines.quantities import BytesPerSecond, Share, Time, declared
 from umm.numbers import parse_real
 
 COMPUTE = ("peak", "efficiency", "attention", "grouped", "kernels", "launch", *SERVING)
@@ -23,6 +24,9 @@ RATES += ["write", "again", "passes", "block", "first"]
 TIMES = [x.key for x in declared(Kernels) if x.quantity is Time and x.key != "boost"]
 TIMES += ["token", "sequence", "expert", "column", "merge", "swap"]
 """Bytes/s and seconds of GEMM kernels, attention and experts, as uncertain as their table."""
+
+SHARES = {"efficiency", "interference"} | {x.key for x in declared(DeviceNumbers) if x.quantity is Share}
+"""Keys of shares, which a file may write as a whole number: 0 or 1."""
 
 _TIME = re.compile(r"[\d.eE+-]+\s*(s|ms|us|µs|ns)")  # of a time less is faster, as of interference
 
@@ -112,7 +116,7 @@ def _moved_number(
 ) -> Mapping[str, Any]:
     """Return a number or a table with a source at an end of its range."""
     value = node.get("value", node.get("bandwidth"))
-    if _counts(value) or "memory" in keys or keys[0] == "load":
+    if (_counts(value) and SHARES.isdisjoint(keys)) or "memory" in keys or keys[0] == "load":
         return node  # how many and how much are not fast or slow; umm step varies the load itself
     of_gemms = "means" not in keys and any(key in COMPUTE for key in keys)
     less = "interference" in keys or (isinstance(value, str) and _TIME.fullmatch(value.strip()))
@@ -155,6 +159,6 @@ def _times(value: Any, factor: float, most: float) -> Any:
     if isinstance(value, list):
         return [_times(item, factor, most) for item in value]
     if isinstance(value, str):
-        number, unit = re.fullmatch(r"\s*([\d.]+(?:[eE][+-]?\d+)?)\s*([a-zA-Z/].*|)", value).groups()  # type: ignore[union-attr]
+        number, unit = re.fullmatch(r"\s*([+-]?[\d.]+(?:[eE][+-]?\d+)?)\s*(\S*)\s*", value).groups()  # type: ignore[union-attr]
         return f"{parse_real(number) * factor:.12g} {unit}"
     return min(most, value * factor)
