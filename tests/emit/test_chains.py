@@ -21,6 +21,7 @@ from umm.emit.chains.spread import spread_of
 from umm.emit.serving import serving
 from umm.errors import InputError
 from umm.profiles import chakra
+from umm.program.outline import Outline
 from umm.program.systems import in_scheme
 from umm.schedules.table.details import KINDS
 from umm.serve.deployment import Deployment
@@ -236,3 +237,135 @@ def test_a_program_says_which_weights_it_does_not_quantise():
     outline = umm.chain("gated-mlp", hidden=64, ffn=64, tokens=32, dtype="bfloat16", weights="int4")
     forward = Forward(outline.laid_out("megatron", 4))
     assert forward.left_out == ("weights are not quantised to int4",)
+
+
+def one_of(tensors, *statements, dtype="float32"):
+    """A chain on one rank of square tensors, the last of them its result, simulated."""
+    rows = [{"name": x, "shape": [8, 8], "dtype": dtype, "role": role} for x, role in tensors.items()]
+    outline = Outline.from_dict(
+        {"name": "odd", "tensors": rows, "statements": list(statements), "layouts": {"mine": {}}}
+    )
+    return simulated(outline.laid_out(outline.layouts_of("mine", 1), 1))
+
+
+def multiply(out, a, b):
+    return {"kind": "multiply", "out": out, "a": a, "b": b}
+
+
+XWQY = {"X": "input", "W": "input", "Q": "work", "Y": "output"}
+
+
+@pytest.mark.parametrize("target", ["torch", "jax", "torchtitan", "megatron"])
+def test_a_chain_on_one_rank_has_a_program_and_flags(target):
+    """All but JAX ended in a traceback: the mesh of one rank had an axis without a role."""
+    text = emit_chain(
+        target,
+        one_of(XWQY, multiply("Q", "X", "W"), {"kind": "map", "out": "Y", "fn": "relu", "reads": ["Q"]}),
+        MACHINE,
+        "",
+    )
+    assert "on 1 ranks" in text or "one rank" in text
+
+
+@pytest.mark.parametrize(("target", "sum_"), [("torch", "Q + -0.5 * X"), ("jax", "t['Q'] + -0.5 * t['X']")])
+def test_a_sum_in_a_program_has_its_factor(target, sum_):
+    """It was left out, and the program computed something else."""
+    add = {"kind": "map", "out": "Y", "fn": "add", "reads": ["Q", "X"], "parameters": {"factor": -0.5}}
+    text = emit_chain(target, one_of(XWQY, multiply("Q", "X", "W"), add), MACHINE, "")
+    assert sum_ in text
+
+
+@pytest.mark.parametrize(("target", "length"), [("torch", "length=8,"), ("jax", ", 8, 8, True, 0)")])
+def test_attention_in_a_program_sees_its_chunk_alone(target, length):
+    """Of 2 sequences of 16 tokens in chunks of 8 it saw all 16."""
+    tensors = {"Q": "input", "K": "input", "V": "input", "O": "output"}
+    rows = [{"name": x, "shape": [32, 8], "dtype": "float32", "role": role} for x, role in tensors.items()]
+    rows.append({"name": "L", "shape": [32, 1], "dtype": "float32"})
+    attention = {"kind": "attention", "out": "O", "q": "Q", "k": "K", "v": "V", "lse": "L", "head": 8}
+    attention |= {"sequences": 2, "chunks": 2}
+    outline = Outline.from_dict(
+        {"name": "odd", "tensors": rows, "statements": [attention], "layouts": {"mine": {}}}
+    )
+    text = emit_chain(target, simulated(outline.laid_out(outline.layouts_of("mine", 1), 1)), MACHINE, "")
+    assert length in text
+
+
+@pytest.mark.parametrize(("sizes", "says"), [
+    ({"Q": 16, "K": 32, "V": 32}, "it has not as many queries as keys"),
+    ({"Q": 32, "K": 32, "V": 32, "value": 4}, "its heads of values are not as wide as those of keys"),
+])  # fmt: skip
+def test_attention_that_programs_cut_otherwise_is_refused(sizes, says):
+    """Keys were cut as queries are, and values as keys."""
+    value = sizes.pop("value", 8)
+    shapes = {x: [n, value if x == "V" else 8] for x, n in sizes.items()} | {"O": [sizes["Q"], value]}
+    rows = [
+        {"name": x, "shape": shape, "dtype": "float32", "role": "output" if x == "O" else "input"}
+        for x, shape in shapes.items()
+    ]
+    rows.append({"name": "L", "shape": [sizes["Q"], 1], "dtype": "float32"})
+    attention = {"kind": "attention", "out": "O", "q": "Q", "k": "K", "v": "V", "lse": "L", "head": 8}
+    attention |= {"value": value, "sequences": 2}
+    outline = Outline.from_dict(
+        {"name": "odd", "tensors": rows, "statements": [attention], "layouts": {"mine": {}}}
+    )
+    trace = simulated(outline.laid_out(outline.layouts_of("mine", 1), 1))
+    for target in ("torch", "jax"):
+        with pytest.raises(InputError, match=says):
+            emit_chain(target, trace, MACHINE, "")
+
+
+def test_a_chain_in_float64_has_64_bits_in_jax():
+    """Without the switch JAX makes float32 of it, and the program's own check fails."""
+    text = emit_chain(
+        "jax", one_of(XWQY, multiply("Q", "X", "W"), multiply("Y", "Q", "W"), dtype="float64"), MACHINE, ""
+    )
+    assert text.index('jax.config.update("jax_enable_x64", True)') < text.index("DTYPE = jnp.float64")
+
+
+@pytest.mark.parametrize(("statements", "says"), [
+    ([multiply("Y", "X", "X")], "reads a weight as an activation"),
+    ([multiply("Q", "X", "W"), multiply("Y", "X", "Q")], "multiplies two activations"),
+    ([multiply("Q", "X", "W"), multiply("Y", "W", "Q")], "reads a weight as an activation"),
+    ([multiply("Q", "X", "W"), {"kind": "map", "out": "Y", "fn": "add", "reads": ["Q", "W"]}],
+     "reads a weight as an activation"),
+])  # fmt: skip
+def test_what_is_no_layer_of_torch_is_refused_and_jax_has_it(statements, says):
+    """The program named tensors that it did not have."""
+    used = {x for row in statements for x in (row["out"], row.get("a"), row.get("b"), *row.get("reads", []))}
+    trace = one_of({x: role for x, role in XWQY.items() if x in used}, *statements)
+    with pytest.raises(InputError, match=says):
+        emit_chain("torch", trace, MACHINE, "")
+    assert "cut('Y', " in emit_chain("jax", trace, MACHINE, "")
+
+
+def test_a_chain_that_names_no_tokens_has_no_flags():
+    with pytest.raises(InputError, match="odd has no tokens that come in"):
+        emit_chain("megatron", one_of({"X": "input", "Y": "output"}, multiply("Y", "X", "X")), MACHINE, "")
+
+
+def test_a_chain_that_looks_like_gradients_alone_is_refused():
+    trace = one_of({"X": "input", "dX": "input", "Y": "output"}, multiply("Y", "X", "dX"))
+    with pytest.raises(InputError, match="all of odd depends on Y, dX"):
+        emit_chain("jax", trace, MACHINE, "")
+
+
+def test_a_tensor_does_not_replace_a_name_of_the_program():
+    """A weight called forward was no part that torch calls, and tokens called first were named twice."""
+    names = {"first": "input", "forward": "input", "attention": "work", "rope": "output"}
+    add = {"kind": "map", "out": "rope", "fn": "add", "reads": ["attention", "first"]}
+    text = emit_chain("torch", one_of(names, multiply("attention", "first", "forward"), add), MACHINE, "")
+    ast.parse(text)
+    assert "attention_ = self.forward_(first_)" in text
+    assert "rope_ = attention_ + first_" in text
+
+
+def test_a_program_says_which_types_it_does_not_have():
+    types = {"X": ("bfloat16", "input"), "W": ("bfloat16", "input"), "Y": ("float32", "output")}
+    rows = [{"name": x, "shape": [8, 8], "dtype": dtype, "role": role} for x, (dtype, role) in types.items()]
+    outline = Outline.from_dict(
+        {"name": "odd", "tensors": rows, "statements": [multiply("Y", "X", "W")], "layouts": {"mine": {}}}
+    )
+    trace = simulated(outline.laid_out(outline.layouts_of("mine", 1), 1))
+    for target in ("torch", "jax"):
+        text = emit_chain(target, trace, MACHINE, "").replace("\n", " ")
+        assert "tensors of float32 are bfloat16 like the others" in text

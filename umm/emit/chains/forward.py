@@ -2,7 +2,7 @@
 
 import keyword
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -15,6 +15,10 @@ from umm.program.tensors import Tensor, by_name
 
 RESERVED = {
     "self", "torch", "jax", "jnp", "np", "F", "P", "layer", "main", "mesh", "block", "np_check", "sys", "os",
+    "first", "rope", "attention",
+    # Methods of a module of torch, which a part of that name would not replace.
+    "forward", "train", "eval", "training", "apply", "to", "cpu", "cuda", "half", "float", "double",
+    "bfloat16", "type", "parameters", "buffers", "modules", "children", "compile", "state_dict", "zero_grad",
 }  # fmt: skip
 """Names that programs have for other things."""
 MAPS = ("add", "mul", "gelu", "silu", "relu", "silu_mul", "rms_norm", "rope", "scale")
@@ -55,8 +59,13 @@ class Forward:
             else:
                 given.update(statement.outs)
         for statement in kept:
-            if why := _refused(statement):
+            if why := _refused(statement, self.tensors):
                 raise InputError(f"no program is emitted for {statement}: {why}")
+        if not kept:
+            raise InputError(
+                f"all of {self.chain.name} depends on {', '.join(sorted(given))}, which programs take for "
+                "gradients; give tensors other names than d and that of another"
+            )
         return tuple(kept)
 
     @cached_property
@@ -70,7 +79,18 @@ class Forward:
         words = {NORM: "norms of queries and keys are left out", BIAS: "biases are left out"}
         left_out = [words[x] for x in dict.fromkeys(x.fn for x in self._unwritten)]
         stored = dict.fromkeys(x.stored for x in self.chain.tensors if x.stored)
-        return (*left_out, *(f"weights are not quantised to {x}" for x in stored))
+        others = dict.fromkeys(x.dtype for x in self.used() if x.dtype != self.dtype)
+        left_out += [f"weights are not quantised to {x}" for x in stored]
+        return (*left_out, *(f"tensors of {x} are {self.dtype} like the others" for x in others))
+
+    @property
+    def dtype(self) -> str:
+        """The one type that a program has: that of the first input."""
+        return self.tensors[(*self.inputs, *self.weights)[0]].dtype
+
+    def length(self, statement: Attention) -> int:
+        """Return the rows that attend to each other alone: of a sequence, or of a chunk of one."""
+        return self.tensors[statement.q].shape[0] // statement.parts
 
     @cached_property
     def weights(self) -> tuple[str, ...]:
@@ -116,14 +136,25 @@ class Forward:
         return [x for x in self.chain.tensors if x.name in names]
 
 
-def _refused(statement: Statement) -> str:
+def form_of(statement: Map, forms: Mapping[str, str]) -> str:
+    """Return how a framework writes a function of elements, ``{0}`` and ``{1}`` its operands."""
+    factor = statement.parameters.get("factor", 1.0)
+    if statement.fn == "add" and factor != 1.0:
+        return f"{{0}} + {float(factor)!r} * {{1}}"
+    return forms[statement.fn]
+
+
+def _refused(statement: Statement, tensors: Mapping[str, Tensor]) -> str:
     """Return why no program is written for a statement; nothing if one is."""
     match statement:
         case Multiply():
             plain = statement.batch == 1 and not statement.beta and statement.alpha == 1.0
             return "" if plain else "it is batched or scaled"
         case Attention(cache=(), rotary=(), scaled=0) if statement.k != statement.v:
-            return ""
+            if statement.value not in (0, statement.head):
+                return "its heads of values are not as wide as those of keys"
+            alike = tensors[statement.q].shape[0] == tensors[statement.k].shape[0]
+            return "" if alike else "it has not as many queries as keys"
         case Attention():
             return "it has a cache, latent vectors or a scale of its own"
         case Map():

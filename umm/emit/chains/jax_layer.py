@@ -4,7 +4,7 @@ from collections.abc import Callable
 from textwrap import indent, wrap
 from typing import Any
 
-from umm.emit.chains.forward import Forward
+from umm.emit.chains.forward import Forward, form_of
 from umm.emit.chains.spread import mesh_of
 from umm.emit.described import WIDTH, listed
 from umm.errors import InputError
@@ -34,7 +34,7 @@ if jax.device_count() < RANKS:
     raise SystemExit(f"{jax.device_count()} devices are fewer than {RANKS}")
 <mesh>
 MESH = Mesh(np.array(jax.devices())[np.array(RANK_AT)], <axes>)
-DTYPE = jnp.<dtype>
+<x64>DTYPE = jnp.<dtype>
 # How each tensor is cut: its rows, its columns.
 SPECS = {
 <specs>
@@ -169,7 +169,8 @@ def program(forward: Forward, note: str) -> str:
         {
             "what": python.docstring("\n".join(words)),
             "ranks": forward.chain.ranks,
-            "dtype": forward.tensors[forward.inputs[0]].dtype,
+            "dtype": forward.dtype,
+            "x64": 'jax.config.update("jax_enable_x64", True)\n' if forward.dtype == "float64" else "",
             "mesh": listed(ranks.tolist(), "RANK_AT"),
             "axes": repr(tuple(axes)),
             "specs": indent("\n".join(specs), "    "),
@@ -192,9 +193,9 @@ def _multiply(_: Forward, statement: Multiply) -> str:
 
 
 def _attention(forward: Forward, statement: Attention) -> str:
-    length = forward.tensors[statement.q].shape[0] // statement.sequences
     q, k, v = _t(statement.q), _t(statement.k), _t(statement.v)
-    return f"attention({q}, {k}, {v}, {statement.head}, {length}, {statement.causal}, {statement.window})"
+    size = f"{statement.head}, {forward.length(statement)}"
+    return f"attention({q}, {k}, {v}, {size}, {statement.causal}, {statement.window})"
 
 
 def _map(_: Forward, statement: Map) -> str:
@@ -205,7 +206,7 @@ def _map(_: Forward, statement: Map) -> str:
         return f"rope({reads[0]}, {p['head']}, {p['base']}, {p.get('positions', 0)}, {p.get('first', 0)})"
     if statement.fn == "scale":
         return f"{float(next(iter(p.values())))!r} * {reads[0]}"
-    return MAPS[statement.fn].format(*reads)
+    return form_of(statement, MAPS).format(*reads)
 
 
 VALUES: dict[type, Callable[[Forward, Any], str]] = {Multiply: _multiply, Attention: _attention, Map: _map}

@@ -48,6 +48,8 @@ def flags(framework: str, spread: Spread, note: str) -> str:
     """
     forward = spread.forward
     # A training step of these sizes: tokens are the sequences of one micro-batch.
+    if not forward.inputs:
+        raise InputError(f"{forward.chain.name} has no tokens that come in; --emit jax takes it")
     tokens = forward.tensors[forward.inputs[0]].shape[0]
     batch = spread.size(DP) * spread.size(FSDP)
     sequences = next((x.sequences for x in of_kind(Attention, forward.statements)), batch)

@@ -47,7 +47,7 @@ class Spread:
         """The axes in words: ``tensor parallel 8 with split tokens, data parallel 4``."""
         parts = [
             f"{NAMES[role]} {n}{' with split tokens' if role == TP and self.sequence_parallel else ''}"
-            for role, n in zip(self.roles, self.ranks.shape, strict=True)
+            for role, n in zip(self.roles, self.ranks.shape, strict=False)  # one rank has no role
         ]
         return ", ".join(reversed(parts)) or "one rank"
 

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from textwrap import indent, wrap
 from typing import Any
 
+from umm.emit.chains.forward import form_of
 from umm.emit.chains.spread import DP, FSDP, TP, Spread
 from umm.emit.described import JOINED, STARTED, WIDTH, listed
 from umm.errors import InputError
@@ -171,7 +172,7 @@ class _Block:
 
     def attention(self, statement: Attention) -> None:
         """Add a call of attention."""
-        length = self.forward.tensors[statement.q].shape[0] // statement.sequences
+        length = self.forward.length(statement)
         q, k, v, out = (self.name[x] for x in (statement.q, statement.k, statement.v, statement.out))
         self.lines.append(
             f"{out} = attention({q}, {k}, {v}, head={statement.head}, length={length}, "
@@ -191,7 +192,7 @@ class _Block:
                 f"positions={p.get('positions', 0)}, start={p.get('first', 0)}, first=first)"
             )
         else:
-            value = MAPS[statement.fn].format(*reads)
+            value = form_of(statement, MAPS).format(*reads)
         self.lines.append(f"{self.name[statement.out]} = {value}")
 
 
@@ -232,7 +233,7 @@ def program(spread: Spread, note: str) -> str:
         {
             "what": python.docstring("\n".join([*words, *wrap(_left_out(spread), WIDTH)])),
             "ranks": spread.ranks.size,
-            "dtype": forward.tensors[forward.inputs[0]].dtype,
+            "dtype": forward.dtype,
             "mesh": listed(spread.ranks.reshape(*_sizes(spread)).tolist(), "MESH"),
             "axes": repr((*roles, *(("one",) if DP in roles and FSDP not in roles else ()))),
             "imports": _imports(spread, block.plan),
@@ -311,7 +312,21 @@ def _check(spread: Spread) -> None:
                 f"{heads[0]} and {heads[1]} heads cannot be split over {spread.size(TP)} tensor parallel "
                 "ranks; choose a divisor of both"
             )
+    parameters = {*forward.weights, *forward.scales}
+    for statement in forward.statements:
+        activations = (*statement.reads[:1], *(x for x in statement.reads[1:] if x not in parameters))
+        if isinstance(statement, Map) and statement.fn != "rms_norm":
+            activations = tuple(statement.reads)
+        if not parameters.isdisjoint(activations):
+            raise InputError(
+                f"{statement} reads a weight as an activation, which no layer of torch does; "
+                "--emit jax takes it"
+            )
     for multiply in of_kind(Multiply, forward.statements):
+        if multiply.b not in parameters:
+            raise InputError(
+                f"{multiply} multiplies two activations, which no layer of torch does; --emit jax takes it"
+            )
         if multiply.trans:
             raise InputError(
                 f"{multiply} multiplies transposed, which no layer of torch does; --emit jax takes it"
@@ -321,8 +336,7 @@ def _check(spread: Spread) -> None:
         if map_.fn != "rms_norm" and len(cuts) > 1:
             raise InputError(f"{map_} joins tensors cut otherwise over tensor parallel ranks; --emit jax")
     for tensor in forward.used():
-        for axis, size in enumerate(spread.ranks.shape):
-            dim = spread.uses[tensor.name][axis]
+        for dim, size in zip(spread.uses[tensor.name], spread.ranks.shape, strict=False):
             if dim is not None and tensor.shape[dim] % size:
                 raise InputError(
                     f"{tensor.shape[dim]} {('rows', 'columns')[dim]} of {tensor.name} cannot be split evenly "
