@@ -369,3 +369,13 @@ def test_a_program_says_which_types_it_does_not_have():
     for target in ("torch", "jax"):
         text = emit_chain(target, trace, MACHINE, "").replace("\n", " ")
         assert "tensors of float32 are bfloat16 like the others" in text
+
+
+def test_each_size_has_one_line_of_nccls_tuner():
+    """Gathers of 384 and of 768 KiB had lines that overlap, of which the tuner takes the first."""
+    chain = umm.chain("gated-mlp", hidden=1024, ffn=1536, tokens=512, dtype="bfloat16", backward=True)
+    trace = simulated(chain.laid_out(chain.layouts_of("fsdp4", 4), 4))
+    lines = [x.split(",") for x in emit_chain("nccl", trace, MACHINE, "").splitlines() if x[0] != "#"]
+    spans = [(int(x[1]), int(x[2])) for x in lines if x[0] == "allgather"]
+    assert len(spans) == 4
+    assert all(before[1] + 1 == after[0] for before, after in pairwise(spans))

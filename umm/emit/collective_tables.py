@@ -1,6 +1,8 @@
 """Collectives as the tables that others read: XLA's, and that of NCCL's example tuner."""
 
 from collections.abc import Iterator
+from itertools import pairwise
+from math import isqrt
 
 from umm.errors import InputError, MachineError
 from umm.machines import Machine
@@ -97,6 +99,9 @@ def tuner_lines(trace: Trace, machine: Machine) -> str:
         for one in trace_kernels(trace, rank):
             if one.kind in TUNED:
                 sizes.setdefault((one.kind, one.ranks, one.nbytes), one)
+    spans: dict[tuple[str, int, int], tuple[int, int]] = {}
+    for kind, ranks in {key[:2] for key in sizes}:
+        spans |= _spans(kind, ranks, sorted(x[2] for x in sizes if x[:2] == (kind, ranks)))
     for (kind, ranks, nbytes), one in sorted(sizes.items()):
         if refuses(machine, one.group, machine.device_count) is not None:
             lines.append(
@@ -106,12 +111,21 @@ def tuner_lines(trace: Trace, machine: Machine) -> str:
         way = choose(machine, kind, one.group, machine.device_count, nbytes).name
         algorithm, protocol = WAYS.get(way, (way, "simple"))
         nodes = len(domains(machine, one.group, machine.device_count))
-        spelled = TUNED[kind]
-        lines.append(f"{spelled},{nbytes // NEAR},{nbytes * NEAR},{algorithm},{protocol},-1,{nodes},{ranks}")
+        least, most = spans[kind, ranks, nbytes]
+        lines.append(f"{TUNED[kind]},{least},{most},{algorithm},{protocol},-1,{nodes},{ranks}")
     if len(lines) == 1:
         raise InputError("the schedule gathers and sums nothing that NCCL's tuner names")
     lines.append("# umm moves one-sided, in slices; the lines are of collectives of the same bytes and ranks")
     return "\n".join([*lines, ""])
+
+
+def _spans(kind: str, ranks: int, sizes: list[int]) -> dict[tuple[str, int, int], tuple[int, int]]:
+    """Return the sizes for which the line of each of some increasing sizes holds."""
+    # Near ones part at their geometric mean: the tuner takes the first line that holds.
+    ends = [isqrt(a * b) for a, b in pairwise(sizes)]
+    least = [max(size // NEAR, end + 1) for size, end in zip(sizes, [-1, *ends], strict=True)]
+    most = [min(size * NEAR, end) for size, end in zip(sizes, [*ends, sizes[-1] * NEAR], strict=True)]
+    return {(kind, ranks, x): span for x, span in zip(sizes, zip(least, most, strict=True), strict=True)}
 
 
 def _ranges(machine: Machine, what: str, ranks: int) -> Iterator[tuple[int, int, str]]:
