@@ -98,6 +98,18 @@ def test_a_share_that_is_written_as_a_whole_number_has_its_range():
     assert {float(x.efficiency["bfloat16"].values.max()) for x in result} == {0.8, 1.0}
 
 
+def test_no_end_of_a_share_is_on_the_other_side_of_it():
+    """Sure to a tenth, 1.05 of the peak was 1 at most; a loss of 0.97 was 0.95 at most."""
+    machine = umm.machine("tpu-v5e-4")
+    devices = dict(machine.document["devices"])
+    devices["efficiency"] = [{"dtype": "bfloat16", "value": 1.05, "source": "x", "uncertainty": 0.1}]
+    loss = {"value": 0.97, "source": "x", "uncertainty": 0.1}
+    devices["interference"] = {"get": loss, "accumulate": loss, "reduce": loss}
+    result = corners(build({**machine.document, "devices": devices}, machine.source_path, "x"))
+    assert max(float(x.efficiency["bfloat16"].values.max()) for x in result) == 1.05
+    assert max(x.interference["get"] for x in result) == 0.97
+
+
 def test_slow_messages_are_slow_from_a_cache_too():
     """Sure to a quarter, rates by size are four fifths at the slow end; at the fast one they stay."""
     machine = umm.machine("tpu-v5e-4")

@@ -161,4 +161,4 @@ def _times(value: Any, factor: float, most: float) -> Any:
     if isinstance(value, str):
         number, unit = re.fullmatch(r"\s*([+-]?[\d.]+(?:[eE][+-]?\d+)?)\s*(\S*)\s*", value).groups()  # type: ignore[union-attr]
         return f"{parse_real(number) * factor:.12g} {unit}"
-    return min(most, value * factor)
+    return min(max(most, value), value * factor)  # a share may be above that limit itself
