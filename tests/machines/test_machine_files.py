@@ -171,6 +171,19 @@ def test_a_wrong_file_is_answered_in_one_line(tmp_path, old, new, result):
     assert error_of(write(tmp_path, text)) == f"mine.toml: {result}"
 
 
+def test_a_message_without_bytes_is_refused(tmp_path):
+    """Its logarithm is no number, and neither were the times between it and the next size."""
+    sizes = """
+[message_sizes]
+source = "test"
+sizes = ["0 B", "1 MB"]
+bandwidth = ["1 GB/s", "2 GB/s"]
+link = { value = "10 GB/s", source = "test" }
+"""
+    result = "message_sizes: 0 B has no bytes to move; leave it out"
+    assert error_of(write(tmp_path, GOOD + SWITCH + sizes)) == f"mine.toml: {result}"
+
+
 def test_a_message_that_beats_its_own_link_is_refused(tmp_path):
     """12 GB/s over a link of 10 GB/s cannot be, unless the two were measured within 25 %."""
     sizes = """

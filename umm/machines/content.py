@@ -161,6 +161,14 @@ else:
     Devices = table_of("Devices", RulesOfDevices, DeviceNumbers)
 
 
+def sizes_in(texts: list[str]) -> list[int]:
+    """Return the bytes of measured sizes; a ValueError if they do not increase, or one has no bytes."""
+    sizes = increasing([parse_bytes(text) for text in texts])
+    if sizes[0] < 1:
+        raise ValueError(f"{texts[0]} has no bytes to move; leave it out")
+    return sizes
+
+
 class Sizes(Table):
     """The bandwidth one message reaches alone, by its size, on a link of bandwidth `link`."""
 
@@ -176,7 +184,7 @@ class Sizes(Table):
 
     @model_validator(mode="after")
     def _rows_fit(self) -> "Sizes":
-        increasing([parse_bytes(size) for size in self.sizes])
+        sizes_in(self.sizes)
         if len(self.sizes) != len(self.bandwidth):
             raise ValueError("sizes and bandwidth must be equally long")
         again = self.cached_by_size or []
@@ -210,7 +218,7 @@ class PassRates(Table):
 
     @model_validator(mode="after")
     def _rows_fit(self) -> "PassRates":
-        increasing([parse_bytes(size) for size in self.sizes])
+        sizes_in(self.sizes)
         for kind in PASS_KINDS:
             rates = getattr(self, kind)
             if len(rates) != len(self.sizes):
