@@ -8,6 +8,7 @@ PyTorch 2.3.
 Source: pytorch/kineto, libkineto/src/output_json.cpp; torch/csrc/distributed/c10d/ParamCommsUtils.hpp.
 """
 
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from math import prod
 from typing import Any
@@ -163,11 +164,15 @@ def multiplied(operator: str, sizes: Any) -> tuple[int, ...]:
     (8192, 1024, 4096)
     >>> multiplied("aten::bmm", [[32, 128, 64], [32, 64, 128]])
     (32, 128, 128, 64)
+    >>> multiplied("aten::baddbmm", [[8, 512, 512], [8, 512, 64], [8, 64, 512]])
+    (8, 512, 512, 64)
     >>> multiplied("aten::linear", [[2, 4096, 8192], [1024, 8192], []])
     (8192, 1024, 8192)
     """
     if not isinstance(sizes, list):
         return ()
+    if re.search(r"addmm|addbmm", operator):  # the first operand is added, and may be a matrix itself
+        sizes = sizes[1:]
     shapes = [
         tuple(x)
         for x in sizes
