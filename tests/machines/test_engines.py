@@ -1,6 +1,7 @@
 """Whose kernels a machine has: an engine's in the place of the file's own, with or without graphs."""
 
 import copy
+import tomllib
 from dataclasses import replace
 
 import numpy as np
@@ -12,6 +13,7 @@ from tests.helpers.command import umm as command
 from umm.cost import cast_seconds, gemm_seconds
 from umm.errors import MachineError
 from umm.machines.build import build
+from umm.machines.engines import with_engine
 from umm.machines.files import shipped_folder
 from umm.machines.kernels import Issue, Kernels
 from umm.machines.settings import with_settings
@@ -21,6 +23,8 @@ PLAIN = {
     "units": 4, "tiles": ((64, 64),), "splits": (1,), "rate": 2e12, "itemsize": 2, "feed": 1e12,
     "start_s": 4e-6, "ramp_s": 0.0, "store": 1e12, "memory": 1e12,
 }  # fmt: skip
+
+ENGINES = tomllib.loads((shipped_folder() / "h100-8.toml").read_text())
 
 
 @pytest.fixture
@@ -108,6 +112,20 @@ def test_a_library_that_a_file_has_not_is_refused(plain):
     content["engines"]["vllm"]["collectives"] = "rccl"
     with pytest.raises(MachineError, match="no library 'rccl'"):
         with_settings(build(content, plain.source_path, "h100-8"), {"kernels": "vllm"})
+
+
+def test_an_engine_with_a_plus_in_its_key_is_no_backend_of_another():
+    """It was refused with a question whether it was meant itself."""
+    content = with_engine(
+        {**ENGINES, "engines": {"mine+fast": ENGINES["engines"]["vllm"]}}, "mine+fast", True, "x"
+    )
+    assert content["engine"]["key"] == "mine+fast"
+
+
+def test_a_machine_without_libraries_says_where_one_is_added():
+    content = {x: table for x, table in ENGINES.items() if x != "libraries"}
+    with pytest.raises(MachineError, match=r"x has no library '[^']*'; add \[libraries\.[^ ]*\]$"):
+        with_engine(content, "vllm", True, "x")
 
 
 def test_a_machine_without_engines_says_which_have_some():

@@ -96,7 +96,7 @@ def with_engine(document: Mapping[str, Any], key: str, graphs: bool, machine: st
             raise MachineError(f"{machine} has the kernels of {present['name']} only {now}; use {other}")
         return content
     engines = document.get("engines", {})
-    base, _, backend = key.partition("+")
+    base, _, backend = (key, "", "") if key in engines else key.partition("+")
     if base not in engines:
         known = [*engines, *([present["key"]] if present is not None else [])]
         if not known:
@@ -147,7 +147,8 @@ def _with_library(
     if name is not None:
         libraries = document.get("libraries", {})
         if name not in libraries:
-            raise MachineError(f"{machine} has no library {name!r}; {did_you_mean(name, list(libraries))}")
+            choice = did_you_mean(name, list(libraries)) if libraries else f"add [libraries.{name}]"
+            raise MachineError(f"{machine} has no library {name!r}; {choice}")
         library |= {key: item for key, item in libraries[name].items() if key != "version"}
         version = f"{library['name']} {libraries[name]['version']}"
     if library:
