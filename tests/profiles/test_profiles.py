@@ -287,3 +287,32 @@ def test_what_if_explains_a_measured_time(tmp_path):
         refused = run(main, ["what-if", *flags])
         assert refused.exit_code == 2
         assert words in refused.output
+
+
+def test_a_step_is_as_the_device_marks_it_whose_kernels_are_taken():
+    """The last device of a file marked the steps of all, and kernels of the first were in none of them."""
+    kernels = [
+        {
+            "ph": "X",
+            "cat": "kernel",
+            "name": "gemm",
+            "ts": ts,
+            "dur": 10,
+            "args": {"device": device, "stream": 7},
+        }
+        for device, ts in ((0, 10), (0, 60), (1, 1010), (1, 1060))
+    ]
+    marks = [
+        {
+            "ph": "X",
+            "cat": "gpu_user_annotation",
+            "name": f"ProfilerStep#{i}",
+            "ts": ts,
+            "dur": 50,
+            "pid": device,
+        }
+        for device, i, ts in ((0, 1, 0), (0, 2, 50), (1, 1, 1000), (1, 2, 1050))
+    ]
+    result = profile_of(kernels + marks)
+    assert (result.steps, len(result.kernels)) == (2, 2)
+    assert result.busy_s == pytest.approx(10e-6)

@@ -59,7 +59,7 @@ def profile_of(content: Any) -> Profile:
     devices = sorted({lane[0] for lane, _ in rows})
     chosen = [(lane, x) for lane, x in rows if lane[0] == devices[0]]
     kernels = [_kernel(lane, x, operators) for lane, x in chosen]
-    marks = _marks(complete)
+    marks = _marks(complete, devices[0])
     if marks:  # warm-up and what is cut at either end belong to no step
         first, last = marks[0][0], marks[-1][1]
         inside = [x for x in kernels if first <= x.start < last]
@@ -118,16 +118,19 @@ def _launching(events: Sequence[Mapping[str, Any]]) -> dict[str, tuple[str, Any]
     return known
 
 
-def _marks(events: Iterable[Mapping[str, Any]]) -> tuple[tuple[float, float], ...]:
-    """Return start and end of each marked step; of a step marked on CPU and device, the device's."""
-    marks: dict[str, tuple[float, float]] = {}
+def _marks(events: Iterable[Mapping[str, Any]], device: str) -> tuple[tuple[float, float], ...]:
+    """Return start and end of each marked step: as this device marks it, else another one, else the CPU."""
+    marks: dict[str, tuple[int, float, float]] = {}
     for event in events:
         name = str(event.get("name", ""))
         if name.startswith("ProfilerStep#"):
             start = _number(event, "ts") / 1e6
-            if name not in marks or _category(event) == "gpu_user_annotation":
-                marks[name] = (start, start + _number(event, "dur") / 1e6)
-    return tuple(sorted(marks.values()))
+            order = 0
+            if _category(event) == "gpu_user_annotation":
+                order = 2 if _lane(event)[0] == device else 1
+            if name not in marks or order >= max(1, marks[name][0]):
+                marks[name] = (order, start, start + _number(event, "dur") / 1e6)
+    return tuple(sorted((start, end) for _, start, end in marks.values()))
 
 
 def _kernel(
