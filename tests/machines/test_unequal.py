@@ -53,7 +53,23 @@ def test_devices_on_a_switch_have_their_ports_for_a_link():
     uneven = machine("h100-8", {"link.g0-g1.bandwidth": "100 GB/s", "link.g5-up.latency": "9 us"})
     at = dict(zip(uneven.link_names, uneven.link_bandwidth, strict=True))
     assert [at[x] for x in ("g0 up", "g0 down", "g1 up", "g1 down", "g2 up")] == [1e11] * 4 + [374e9]
-    assert uneven.link_latency[uneven.link_names.index("g5 up")] == 9e-6
+    overhead = 3e-6  # of every transfer, which the port out of its source carries
+    assert uneven.link_latency[uneven.link_names.index("g5 up")] == 9e-6 + overhead
+
+
+@pytest.mark.parametrize(("name", "link"), [
+    ("h100-8", "link.g0-up"), ("dgx-h100x4", "nic.0"), ("h100-8 nodes=2", "link.g0-up"),
+    ("h100-8 nodes=2", "nic.9"), ("pvc-12", "link.0.0-1.0"),
+])  # fmt: skip
+def test_the_latency_of_a_link_that_is_set_to_what_it_is_changes_nothing(name, link):
+    """The time that every transfer takes beside it was taken away, or multiplied with it."""
+    even = machine(name)
+    for text in ("x1", "x2"):
+        uneven = machine(name, {f"{link}.latency": text})
+        more = uneven.link_latency - even.link_latency
+        changed = more[more > 1e-12]
+        assert len(changed) == (0 if text == "x1" else 1 if link.endswith("up") else 2)
+        assert changed.max(initial=0.0) < 2e-6
 
 
 @pytest.mark.parametrize(

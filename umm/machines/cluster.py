@@ -110,6 +110,7 @@ class Cluster(Fabric):
             prefix = "" if len(insides) > 1 or nodes == 1 else f"n{node}."
             for name, *numbers in zip(inside.names, inside.bandwidth, inside.latency, strict=True):
                 self._add(prefix + name, *numbers)
+            self.overhead[len(self.names) - len(inside.names) :] = inside.overhead  # of the latencies
         self._cards = min(network.cards.value, size)
         bandwidth, latency = network.card.numbers
         bandwidth *= network.cards.value / self._cards  # a device of a node with more cards uses several

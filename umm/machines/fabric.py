@@ -95,14 +95,16 @@ class Fabric(ABC):
         self.names: list[str] = []  # link names
         self.bandwidth: list[float] = []  # Bytes/s, one per link
         self.latency: list[float] = []  # seconds, one per link
+        self.overhead: list[float] = []  # seconds of these that are the per-transfer overhead
         # The links out of and into each network card, in the order of nodes or of devices.
         self.cards: list[tuple[int, int]] = []
         self._lost: set[int] = set()
 
-    def _add(self, name: str, bandwidth: float, latency: float) -> int:
+    def _add(self, name: str, bandwidth: float, latency: float, overhead: float = 0.0) -> int:
         self.names.append(name)
         self.bandwidth.append(bandwidth)
-        self.latency.append(latency)
+        self.latency.append(latency + overhead)
+        self.overhead.append(overhead)
         return len(self.names) - 1
 
     def _add_both(
@@ -114,7 +116,7 @@ class Fabric(ABC):
         ways: tuple[str, str] = ("up", "down"),
     ) -> tuple[int, int]:
         """Add the links of both directions; an overhead is that of transfers that begin here."""
-        out = self._add(f"{name} {ways[0]}", bandwidth, latency + overhead)
+        out = self._add(f"{name} {ways[0]}", bandwidth, latency, overhead)
         return out, self._add(f"{name} {ways[1]}", bandwidth, latency)
 
     @abstractmethod

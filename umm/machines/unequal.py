@@ -159,7 +159,10 @@ def _change(key: str, text: str, number: str, link: int, fabric: Fabric) -> None
     if number == "bandwidth":
         values[link] *= _factor(key, text, values[link])
     else:
-        values[link] = values[link] * factor if factor is not None else _read(key, text, seconds=True)
+        # What every transfer takes beside its links' latencies stays as it is.
+        alone = values[link] - fabric.overhead[link]
+        latency = alone * factor if factor is not None else _read(key, text, seconds=True)
+        values[link] = latency + fabric.overhead[link]
 
 
 def _factor(key: str, text: str, base: float | None) -> float:

@@ -57,7 +57,7 @@ class Pairs(Fabric):
         expect_links(self._count * (self._count - 1), f"{self._count} devices in pairs")
         for (i, src), (j, dst) in permutations(enumerate(ends.names), 2):
             link = table.group if table.group and i // self.near == j // self.near else table
-            self._add(f"{src}→{dst}", link.bandwidth.number, link.latency.number + ends.overhead)
+            self._add(f"{src}→{dst}", *link.numbers, ends.overhead)
 
     def route(self, src: int, dst: int) -> tuple[int, ...]:
         """Return the pair's own link."""

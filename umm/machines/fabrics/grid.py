@@ -50,7 +50,7 @@ class Grid(Fabric):
         # A read port that holds nothing up and takes no time is left out.
         self._reads = ends.overhead > 0 or ends.memory_bandwidth < 2 * len(shape) * table.bandwidth.number
         for name in ends.names if self._reads else ():
-            self._add(f"{name} read", ends.memory_bandwidth, ends.overhead)
+            self._add(f"{name} read", ends.memory_bandwidth, 0.0, ends.overhead)
         for src, name in enumerate(ends.names):
             for axis, step in product(range(len(shape)), (1, -1)):
                 dst = self._neighbour(src, axis, step)

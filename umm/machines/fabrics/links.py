@@ -130,7 +130,7 @@ class Graph(Fabric):
         super().__init__()
         self._devices = ends.names
         for name in ends.names:
-            self._add(f"{name} read", ends.memory_bandwidth, ends.overhead)
+            self._add(f"{name} read", ends.memory_bandwidth, 0.0, ends.overhead)
         self._edges = {
             (src, dst): self._add(f"{src}→{dst}", bandwidth, latency)
             for (src, dst), (bandwidth, latency) in edges.items()

@@ -59,7 +59,7 @@ class Tiers(Fabric):
             for first in range(0, len(devices), size):
                 for src, dst in permutations(range(first, first + size), 2):
                     name = f"{devices[src]}→{devices[dst]}"
-                    self._pairs[src, dst] = self._add(name, bandwidth, latency + ends.overhead)
+                    self._pairs[src, dst] = self._add(name, bandwidth, latency, ends.overhead)
         self._first_card = len(self.names)
         is_first = self._per_device or not self._ports  # link of a route between nodes
         for name in devices if self._per_device else [f"n{i}" for i in range(len(devices) // size)]:
