@@ -16,13 +16,16 @@ from umm.step.pipeline import SCHEDULES
 
 @st.composite
 def parallels(draw):
-    tp, pp, cp, dp = (draw(st.sampled_from([1, 2, 4])) for _ in range(4))
+    tp, pp, cp = (draw(st.sampled_from([1, 2, 4])) for _ in range(3))
+    dp = draw(st.sampled_from([1, 2, 3, 4]))
     schedule = draw(st.sampled_from(SCHEDULES))
     vp = 2 if schedule == "interleaved" and pp > 1 else 1
     ep = draw(st.sampled_from([1, tp * cp * dp]))
     zero = draw(st.sampled_from([0, 1, 2, 3]))
+    sharing = [x for x in range(2, dp * cp + 1) if dp * cp % x == 0]
+    fsdp = draw(st.sampled_from([0, *sharing]))
     return Parallel(
-        tp * pp * cp * dp, 8 * dp * pp, 4096, draw(st.sampled_from([1, 2])), tp, pp, vp, cp, ep, zero=zero,
+        tp * pp * cp * dp, 8 * dp * pp, 4096, draw(st.sampled_from([1, 2])), tp, pp, vp, cp, ep, fsdp, zero,
         schedule=schedule, precision=draw(st.sampled_from(PRECISIONS)),
         optimizer=draw(st.sampled_from(OPTIMIZERS)),
         recompute=draw(st.sampled_from(["none", "selective", "full", "every:3", "moe_act,mla_up_proj"])),
@@ -47,7 +50,9 @@ def test_megatrons_flags_say_the_sizes(parallel):
     assert ("--sequence-parallel" in flags) == (parallel.tp > 1)
     assert ("--context-parallel-size" in flags) == (parallel.cp > 1)
     assert ("--num-virtual-stages-per-pipeline-rank" in flags) == (parallel.vp > 1)
-    assert ("--use-distributed-optimizer" in flags) == (parallel.zero > 0)
+    assert ("--use-distributed-optimizer" in flags) == (parallel.zero > 0 or parallel.shards > 1)
+    replicas = parallel.dp * parallel.cp // parallel.shards if parallel.shards > 1 else 1
+    assert flags.get("--num-distributed-optimizer-instances", ["1"]) == [str(replicas)]
     assert ("--optimizer-cpu-offload" in flags) == (parallel.offload == "optimizer")
     assert flags.get("--num-layers-at-end-in-bf16", ["0"]) == [str(parallel.last_bf16)]
     if parallel.again:
@@ -71,6 +76,13 @@ def test_torchtitans_degrees_multiply_to_the_ranks(parallel):
         product *= sizes[f"{name}_degree"]
     assert product == parallel.ranks
     assert document["training"]["seq_len"] == 4096
+
+
+def test_weights_that_a_context_does_not_share_are_a_comment():
+    """Six ranks share weights, four a context: the degrees made up 8 ranks of 12."""
+    text = emitted("torchtitan", Parallel(ranks=12, batch=3, length=64, cp=4, fsdp=6), 1.5, 1000.0)
+    assert "# weights split over 6 ranks: FSDP2 splits them over the 4 that share a context" in text
+    assert "data_parallel_shard_degree = 1\ndata_parallel_replicate_degree = 3\n" in text
 
 
 @pytest.mark.parametrize("framework", FRAMEWORKS)

@@ -39,6 +39,9 @@ def megatron(p: Parallel) -> Iterator[str]:
             f"--use-megatron-fsdp --data-parallel-sharding-strategy {sharding} "
             "--use-distributed-optimizer --no-gradient-accumulation-fusion --ckpt-format fsdp_dtensor"
         )
+        if 1 < p.shards < p.dp * p.cp:
+            copies = p.dp * p.cp // p.shards
+            yield f"--num-distributed-optimizer-instances {copies} --outer-dp-sharding-strategy no_shard"
     elif p.zero:
         yield "--use-distributed-optimizer --overlap-grad-reduce --overlap-param-gather"
     if RECIPES[p.precision]:
@@ -75,14 +78,15 @@ def torchtitan(p: Parallel) -> Iterator[str]:
 
     Source: torchtitan/config/job_config.py.
     """
-    sharded = p.shards if p.shards > 1 else 1
+    # FSDP2 shares weights among context parallel ranks too.
+    shard = p.shards // p.cp if p.shards % p.cp == 0 else 1
     yield "[training]"
     yield f"local_batch_size = {p.micro_batch * (p.micro_batches if p.pp > 1 else 1)}"
     yield f"global_batch_size = {p.batch}"
     yield f"seq_len = {p.length}"
     yield "[parallelism]"
-    yield f"data_parallel_shard_degree = {max(1, sharded // p.cp)}"
-    yield f"data_parallel_replicate_degree = {max(1, p.dp * p.cp // max(sharded, p.cp))}"
+    yield f"data_parallel_shard_degree = {shard}"
+    yield f"data_parallel_replicate_degree = {p.dp // shard}"
     yield f"tensor_parallel_degree = {p.tp}"
     yield f"pipeline_parallel_degree = {p.pp}"
     if p.pp > 1:
@@ -91,6 +95,9 @@ def torchtitan(p: Parallel) -> Iterator[str]:
             yield f"# schedule {p.schedule} is not in torchtitan; this runs 1F1B"
         yield f"pipeline_parallel_microbatch_size = {p.micro_batch}"
     yield f"context_parallel_degree = {p.cp}"
+    if p.shards % p.cp:
+        where = f"split over {p.shards} ranks" if p.shards > 1 else "whole on each rank"
+        yield f"# weights {where}: FSDP2 splits them over the {p.cp} that share a context"
     yield f"expert_parallel_degree = {p.ep}"
     yield "[activation_checkpoint]"
     mode = {"none": "none", "full": "full"}.get(p.recompute, "selective")
