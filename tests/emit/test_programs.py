@@ -108,3 +108,13 @@ def test_a_search_prints_the_code_alone():
     )
     assert (refused.exit_code, refused.stdout) == (2, "")
     assert "JAX cannot have A in cyclic:8x8:2x2" in refused.stderr
+
+
+def test_a_program_says_where_its_c_ends_otherwise_than_is_predicted():
+    """It ends in every replica, and the prediction was of one that is cut over them."""
+    asked = ["search", "--machine", "h100-8", "-m", 64, "-n", 64, "-k", 256, "--ranks", 4, "--a", "row@2"]
+    asked += ["--b", "row@4", "--c", "2d@2", "--emit", "torch", "--final"]
+    cut, complete = (" ".join(umm(*asked, x).output.split()) for x in ("reduce-scatter", "complete"))
+    says = "that ends with C cut over its replicas by rows, this program with C in every replica"
+    assert says in cut
+    assert "this program with" not in complete

@@ -69,8 +69,12 @@ def program_of(choice: Choice, machine: Machine, named: str, target: str) -> str
         target: ``torch``, ``jax`` or ``umm``.
     """
     from umm.emit.program import emit
+    from umm.plans.multiply.options import EVERY, FINALS, delivers
 
     note, problem = _predicted(choice, named), choice.problem
+    final = choice.options.final
+    if target != "umm" and problem.layout("C").replicas > 1 and delivers(final) != EVERY:
+        note += f"; that ends with {FINALS[final].words}, this program with C in every replica"
     if target == "jax":
         note += "; XLA chooses collectives and overlap itself, and their time is not predicted"
     elif target == "torch" and shared_mesh([*problem.outside, problem.layout(choice.kept)]) is None:
