@@ -11,11 +11,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import umm
-from umm.emit.collective_tables import nccl_tuner
-from umm.errors import ScheduleError
+from umm.emit.collective_tables import nccl_tuner, xla_table
+from umm.errors import MachineError, ScheduleError
 from umm.executor import executor
 from umm.layouts.layout import Layout
 from umm.machines import machine as machine_of
+from umm.machines.build import build
 from umm.machines.settings import with_settings
 from umm.measure import measure
 from umm.plans.collectives.closed_forms import closed_form
@@ -308,6 +309,16 @@ def test_nccls_tuner_gets_the_fastest_way():
     at = [x for x in rows if x[0] == "allgather" and x[-1] == "4" and int(x[1]) <= 2**23 <= int(x[2])]
     assert at[0][3] == "ring"
     assert at[0][4] != "simple"
+
+
+@pytest.mark.parametrize("table", [nccl_tuner, partial(xla_table, platform="sm_90")])
+def test_one_device_has_no_table_of_collectives(table):
+    """It had one without a line."""
+    machine = machine_of("h100-8")
+    one = {"value": 1, "source": "test"}
+    document = {**machine.document, "devices": {**machine.document["devices"], "count": one}}
+    with pytest.raises(MachineError, match="x has no two devices that its library joins; give more --nodes"):
+        table(build(document, machine.source_path, "x"))
 
 
 def test_a_way_of_the_library_can_be_asked_for():

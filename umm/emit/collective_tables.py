@@ -162,3 +162,5 @@ def _expect_library(machine: Machine) -> None:
             f"the file of {machine.name} has no [library], so what its collectives take is not known; "
             "fit one with 'umm machine import' of nccl-tests' logs, or choose h100-8, b200-8 or mi355x-8"
         )
+    if not _groups(machine):
+        raise MachineError(f"{machine.name} has no two devices that its library joins; give more --nodes")
