@@ -15,7 +15,7 @@ from umm.numbers import parse_whole
 from umm.program.models import PUBLIC, find_model
 from umm.step.parallel import Parallel
 from umm.step.step import Step, predict, question, rates_of, with_prediction
-from umm.units import parse_dimension
+from umm.units import format_bytes, parse_dimension
 
 USUAL = "model=llama-3-8b batch=64 length=8K"
 SIZES: Mapping[str, type] = {x.name: str if x.type in (str, "str") else int for x in fields(Parallel)}
@@ -65,6 +65,15 @@ def step_of(text: str, machine: Machine, ranks: int) -> Step:
     return predict(question(model if depths is None else with_prediction(model, depths), parallel, rates))
 
 
+def said(step: Step, machine: Machine) -> str:
+    """Return a step's time, memory and parts in words, and whether it needs more than a device has."""
+    shown = {x: s for x, s in step.parts.items() if abs(s) >= 0.005 * step.seconds}
+    shares = ", ".join(f"{x} {s / step.seconds:.0%}" for x, s in shown.items())
+    over = step.memory_bytes > machine.memory
+    more = f", more than the device's {format_bytes(machine.memory)}" if over else ""
+    return f"{verdict_of(step)}{more}. Time: {shares}."
+
+
 def show(view: View) -> Shown:
     """Return a step's memory over time and its time by part, or the mistake in its text."""
     shown: Shown = {"remembered.figure": {}, "step-data.children": None, "step-words.children": ""}
@@ -75,12 +84,9 @@ def show(view: View) -> Shown:
         step = step_of(view.state.step or USUAL, machine, view.state.ranks or machine.device_count)
     except UmmError as error:
         return shown | {"step-words.children": str(error)}
-    shares = ", ".join(
-        f"{x} {s / step.seconds:.0%}" for x, s in step.parts.items() if s > 0.005 * step.seconds
-    )
     return {
         "remembered.figure": view.drawn(memory_figure, step, float(machine.memory)),
-        "step-words.children": f"{verdict_of(step)}. Time: {shares}.",
+        "step-words.children": said(step, machine),
         "step-data.children": view.table(lambda: stage_frame(step)),
     }
 
