@@ -188,6 +188,9 @@ def test_numpys_whole_numbers_are_whole_numbers():
     assert json.dumps(umm.Problem(m=eight, n=8, k=8, ranks=2).to_dict())
     sizes = {"m": 64, "n": 64, "k": 64}
     assert Space(**sizes, prefetch=np.arange(2)) == Space(**sizes, prefetch=(0, 1))
+    sent = {"what": "broadcast", "machine": "h100-8"}
+    made = umm.collective(**sent, nbytes=eight, ranks=np.int64(4), root=np.int64(1))
+    assert made.to_json() == umm.collective(**sent, nbytes=8, ranks=4, root=1).to_json()
     assert Options(prefetch=np.int64(1)) == Options(prefetch=1)
     problem = umm.Problem(m=8, n=8, k=8, ranks=2)
     assert json.dumps(dict(umm.schedule(problem, "h100-8", prefetch=np.int64(1)).options))

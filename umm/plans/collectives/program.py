@@ -41,7 +41,8 @@ class Collective:
         if self.what not in COLLECTIVES:
             raise ProblemError(f"there is no collective {self.what!r}; choose from {', '.join(COLLECTIVES)}")
         itemsize(self.dtype)
-        object.__setattr__(self, "nbytes", as_int(self.nbytes))
+        for name in ("nbytes", "ranks", "root"):
+            object.__setattr__(self, name, as_int(getattr(self, name)))
         if type(self.nbytes) is not int or self.nbytes < 1:
             raise ProblemError(f"{self.nbytes!r} is not a size in bytes; it must be a whole number ≥ 1")
         if not isinstance(self.root, int) or not 0 <= self.root < self.ranks:
