@@ -8,6 +8,7 @@ from made_traces import gelu_of_a_product, slower, two_ranks
 
 import umm
 from umm.errors import InputError
+from umm.schedules.files import save
 from umm.traces.files import load_trace, save_trace
 
 
@@ -86,11 +87,10 @@ def test_a_file_that_is_not_a_trace_is_refused(name, content, tmp_path):
 
 
 def test_a_schedule_file_is_not_a_trace_file(tmp_path):
+    """It is named as one: people drop it on the page, or give it to umm compare."""
     for name in ("s.json", "s.npz"):
-        from umm.schedules.files import save
-
         save(two_ranks().schedule, tmp_path / name)
-        with pytest.raises(InputError, match="not a trace of schema 1"):
+        with pytest.raises(InputError, match="a schedule, not a trace; write one with umm run --schedule"):
             load_trace(tmp_path / name)
 
 

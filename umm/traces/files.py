@@ -54,6 +54,8 @@ def load_trace(path: str | Path) -> Trace:
         schema = data.get("trace_schema") if isinstance(data, Mapping) else None
         if isinstance(schema, np.ndarray) and not schema.shape:
             schema = schema.item()
+        if schema is None and isinstance(data, Mapping) and ("header" in data or "interference" in data):
+            raise InputError("a schedule, not a trace; write one with umm run --schedule and --save-trace")
         if type(schema) is not int or schema != SCHEMA:
             raise InputError(f"not a trace of schema {SCHEMA}: trace_schema is {shown(schema)}")
         schedule = (
