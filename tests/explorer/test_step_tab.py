@@ -5,7 +5,7 @@ import pytest
 import umm
 from umm.errors import UmmError
 from umm.explorer.state import State, read
-from umm.explorer.tabs.step import said, sizes_of, step_of
+from umm.explorer.tabs.step import sizes_of, step_of, step_words
 from umm.figures.steps import memory_figure
 
 NODE = umm.machine("h100-8")
@@ -32,9 +32,9 @@ def test_each_stages_curve_reaches_the_memory_that_is_stated():
 
 def test_a_step_that_needs_more_than_a_device_has_says_so():
     """As umm step does; Llama 3 8B without shards needs 88.8 GiB."""
-    text = said(step_of("model=llama-3-8b batch=64 length=8K", NODE, 4), NODE)
+    text = step_words(step_of("model=llama-3-8b batch=64 length=8K", NODE, 4), NODE)
     assert "88.8 GiB a device at most, more than the device's 74.5 GiB. Time: layers 9" in text
-    assert "more than" not in said(step_of(ASKED, NODE, 8), NODE)
+    assert "more than" not in step_words(step_of(ASKED, NODE, 8), NODE)
 
 
 @pytest.mark.parametrize(

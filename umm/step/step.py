@@ -109,6 +109,12 @@ class Step:
         return self.parallel.batch * self.parallel.length / self.seconds / self.parallel.ranks
 
     @property
+    def shares(self) -> str:
+        """Parts of its time of half a percent and more, in words: ``layers 80%, bubble 12%``."""
+        parts = {x: s / self.seconds for x, s in self.parts.items()}
+        return ", ".join(f"{x} {share:.0%}" for x, share in parts.items() if abs(share) >= 0.005)
+
+    @property
     def mfu(self) -> float:
         """Model flop over those of all devices at the peak of the step's type."""
         return self.model_flop / (self.seconds * self.parallel.ranks * self.peak)

@@ -96,10 +96,7 @@ def print_step(console: Console, step: Step, model: Model, rates: Rates) -> None
     console.print(
         f"rate      {step.tokens_per_second:,.0f} tokens/s a device, {step.mfu:.1%} of peak as model flop"
     )
-    shown = {x: seconds for x, seconds in step.parts.items() if abs(seconds) >= 0.005 * step.seconds}
-    console.print(
-        "time      " + ", ".join(f"{x} {seconds / step.seconds:.0%}" for x, seconds in shown.items())
-    )
+    console.print(f"time      {step.shares}")
     parts = ", ".join(f"{name} {format_bytes(nbytes)}" for name, nbytes in step.memory.items())
     over, device = step.memory_bytes > rates.machine.memory, format_bytes(rates.machine.memory)
     more = f"; more than the device's {device}: --search finds sizes that fit" if over else ""

@@ -65,13 +65,11 @@ def step_of(text: str, machine: Machine, ranks: int) -> Step:
     return predict(question(model if depths is None else with_prediction(model, depths), parallel, rates))
 
 
-def said(step: Step, machine: Machine) -> str:
+def step_words(step: Step, machine: Machine) -> str:
     """Return a step's time, memory and parts in words, and whether it needs more than a device has."""
-    shown = {x: s for x, s in step.parts.items() if abs(s) >= 0.005 * step.seconds}
-    shares = ", ".join(f"{x} {s / step.seconds:.0%}" for x, s in shown.items())
     over = step.memory_bytes > machine.memory
     more = f", more than the device's {format_bytes(machine.memory)}" if over else ""
-    return f"{verdict_of(step)}{more}. Time: {shares}."
+    return f"{verdict_of(step)}{more}. Time: {step.shares}."
 
 
 def show(view: View) -> Shown:
@@ -86,7 +84,7 @@ def show(view: View) -> Shown:
         return shown | {"step-words.children": str(error)}
     return {
         "remembered.figure": view.drawn(memory_figure, step, float(machine.memory)),
-        "step-words.children": said(step, machine),
+        "step-words.children": step_words(step, machine),
         "step-data.children": view.table(lambda: stage_frame(step)),
     }
 
