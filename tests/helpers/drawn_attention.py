@@ -35,8 +35,7 @@ def attentions(draw):
     shapes |= {"dO": (rows, result)} if backward else {}
     turned = {"Qr": (rows, wide // head * rotary), "Kr": (keys, rotary)} if rotary else {}
     shapes |= turned
-    if rotary:
-        how |= {"rotary": tuple(turned), "scaled": draw(st.sampled_from([0, 3]))}
+    how |= {"rotary": tuple(turned), "scaled": draw(st.sampled_from([0, 3]))}
     if rotary and cache:
         cache, shapes["Krc"] = (*cache, "Krc"), (earlier, rotary)
     small = cache if draw(st.booleans()) else ()

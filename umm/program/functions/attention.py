@@ -53,8 +53,7 @@ class Heads(NamedTuple):
     def parameters(self) -> dict[str, Any]:
         """The parameters of functions of attention."""
         names = ["head", "share", "queries", "keys", "causal"]
-        names += ["rotary", "scaled"] if self.rotary else []
-        names += [x for x in ("window", "value") if getattr(self, x)]
+        names += [x for x in ("rotary", "scaled", "window", "value") if getattr(self, x)]
         return {x: int(getattr(self, x)) for x in names}
 
     @property
@@ -450,7 +449,7 @@ def _fits(signature: str) -> Callable[[Spans, Mapping[str, Any]], str | None]:
 _MANY, _NONE = Parameter(whole=True, least=1), Parameter(0, whole=True)
 _PARAMETERS = {
     "head": _MANY, "share": Parameter(1, whole=True, least=1), "queries": _MANY, "keys": _MANY,
-    "causal": Parameter(1, whole=True), "window": _NONE, "value": _NONE,
+    "causal": Parameter(1, whole=True), "scaled": _NONE, "window": _NONE, "value": _NONE,
 }  # fmt: skip
 _PASS = "rc,kg,kw,rv,rh,rh"
 _ROTARY = "rp,ke"
@@ -474,7 +473,7 @@ def _functions() -> Iterator[Function]:
     yield Function("attend_merge_lse", "rh,rh->rh", np.logaddexp)
     for name, reads, result, form in _OF:
         for rotary in (True,) if result in _ROTARY else (False, True):
-            parameters = _PARAMETERS | ({"rotary": _MANY, "scaled": _NONE} if rotary else {})
+            parameters = _PARAMETERS | ({"rotary": _MANY} if rotary else {})
             named, all_reads = (f"{name}_rotary", f"{reads},{_ROTARY}") if rotary else (name, reads)
             for ending, before in (("", ""), ("_more", f",{_BEFORE.get(name, result)}")):
                 signature = f"{all_reads}{before}->{result}"
