@@ -85,6 +85,12 @@ def test_weights_that_a_context_does_not_share_are_a_comment():
     assert "data_parallel_shard_degree = 1\ndata_parallel_replicate_degree = 3\n" in text
 
 
+def test_a_zero_bubble_of_one_chunk_a_stage_is_not_the_v_shaped_one_in_torchtitan():
+    """ZBVZeroBubble has two chunks a stage; ZB-H1 is the zero bubble of stages in order."""
+    text = emitted("torchtitan", Parallel(8, 8, 64, pp=4, schedule="zero-bubble"), 1.5, 1000.0)
+    assert 'pipeline_parallel_schedule = "InterleavedZeroBubble"' in text
+
+
 @pytest.mark.parametrize("framework", FRAMEWORKS)
 def test_the_command_prints_flags_alone(framework):
     result = CliRunner().invoke(

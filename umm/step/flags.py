@@ -13,7 +13,7 @@ SHARDING = {1: "optim", 2: "optim_grads", 3: "optim_grads_params"}  # Megatron-F
 SCHEDULES = {
     "1f1b": "1F1B",
     "interleaved": "Interleaved1F1B",
-    "zero-bubble": "ZBVZeroBubble",
+    "zero-bubble": "InterleavedZeroBubble",
     "dualpipe-v": "DualPipeV",
 }
 """torch.distributed.pipelining's names."""

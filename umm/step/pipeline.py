@@ -13,9 +13,10 @@ Sources: Narayanan et al. (2021), Efficient large-scale language model training 
 Qi et al., Pipeline parallelism with controllable memory (V-shaped).
 """
 
-import heapq
-from collections.abc import Sequence
+from collections import deque
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from itertools import count
 from typing import NamedTuple
 
 FORWARD, BACKWARD, WEIGHT = 0, 1, 2
@@ -82,43 +83,66 @@ def stage_of(chunk: int, stages: int, schedule: str) -> int:
     return chunk % stages
 
 
-def one_f_one_b(stage: int, stages: int, micro_batches: int) -> list[Pass]:
-    """Return the passes of a stage by 1F1B: after a warm-up, forward and backward by turns."""
-    ahead = _ahead(stage, stages, micro_batches, 1)
-    order = [Pass(FORWARD, stage, i) for i in range(ahead)]
-    for i in range(micro_batches - ahead):
-        order += [Pass(FORWARD, stage, ahead + i), Pass(BACKWARD, stage, i)]
-    return order + [Pass(BACKWARD, stage, i) for i in range(micro_batches - ahead, micro_batches)]
+def in_turns(
+    stage: int, stages: int, micro_batches: int, virtual: int = 1, apart: bool = False
+) -> Iterator[Pass]:
+    """Yield the passes of a stage by 1F1B: after a warm-up, forward and backward by turns.
+
+    Micro-batches go through each of several chunks by ``stages``.
+
+    Args:
+        apart: Whether weights' gradients are passes of their own. Those of stage s follow s backward passes
+            later, so that each stage keeps as many micro-batches as the first (ZB-H1).
+    """
+    groups = range(0, micro_batches, stages)
+    numbers = [(x, i + j) for i in groups for x in range(virtual) for j in range(stages)]
+    forward = [Pass(FORWARD, x * stages + stage, i) for x, i in numbers]
+    backward = [Pass(BACKWARD, (virtual - 1 - x) * stages + stage, i) for x, i in numbers]
+    ahead = _ahead(stage, stages, len(numbers) // virtual, virtual, apart)
+    order = forward[:ahead]
+    for number, one in enumerate(backward):
+        order += [*forward[ahead + number : ahead + number + 1], one]
+        if apart and number >= stage:
+            order.append(backward[number - stage]._replace(kind=WEIGHT))
+    if apart and stage:
+        order += [x._replace(kind=WEIGHT) for x in backward[-stage:]]
+    # The last group may lack micro-batches.
+    return (x for x in order if x.micro_batch < micro_batches)
 
 
-def interleaved(stage: int, stages: int, micro_batches: int, virtual: int) -> list[Pass]:
-    """Return the passes of a stage with several chunks: micro-batches go through each chunk by ``stages``."""
-    total = micro_batches * virtual
+def v_shaped(stage: int, stages: int, micro_batches: int) -> Iterator[Pass]:
+    """Yield the passes of a stage by DualPipeV, whose chunk 0 is on the way down, 1 on the way up."""
+    # F is a forward pass, B a backward one and b one whose gradients of weights, W, come later. With fewer
+    # micro-batches than DualPipeV asks for, the passes of those that lack are left out.
+    before, total = stages - 1 - stage, max(micro_batches, 2 * stages)
+    ends = ["B1", "B0"] * (stage + 1)
+    steps = ["F0"] * 2 * before + ["F0", "F1"] * (stage + 1) + ["b1", "W", "F1"] * before
+    steps += ["F0", "B1", "F1", "B0"] * (total - stages - before) + ["B1", "F1", "B0"] * before
+    steps += [*ends[: stage + 1], *(x.lower() for x in ends[stage + 1 :])]
+    steps += ["W", "b0"] * before + ["W"] * (stage + 1)
+    later = deque[Pass]()
+    numbers = {name: count() for name in ("F0", "F1", "B0", "B1")}
+    for step in steps:
+        if step == "W":
+            order = [later.popleft()]
+        else:
+            chunk = 2 * stages - 1 - stage if step[1] == "1" else stage
+            order = [Pass("FB".index(step[0].upper()), chunk, next(numbers[step.upper()]))]
+            if step[0] != "F":
+                later.append(order[0]._replace(kind=WEIGHT))
+            if step[0] == "B":
+                order.append(later.pop())
+        yield from (x for x in order if x.micro_batch < micro_batches)
 
-    def at(number: int, backward: bool) -> tuple[int, int]:
-        group, place = divmod(number, stages * virtual)
-        turn, member = divmod(place, stages)
-        return (virtual - 1 - turn if backward else turn), group * stages + member
 
-    def one(kind: int, number: int) -> Pass:
-        virtual_chunk, micro_batch = at(number, kind == BACKWARD)
-        return Pass(kind, virtual_chunk * stages + stage, micro_batch)
-
-    ahead = _ahead(stage, stages, micro_batches, virtual)
-    order = [one(FORWARD, i) for i in range(ahead)]
-    for i in range(total - ahead):
-        order += [one(FORWARD, ahead + i), one(BACKWARD, i)]
-    return order + [one(BACKWARD, i) for i in range(total - ahead, total)]
-
-
-def _ahead(stage: int, stages: int, micro_batches: int, virtual: int) -> int:
+def _ahead(stage: int, stages: int, micro_batches: int, virtual: int, apart: bool = False) -> int:
     """Return how many forward passes a stage makes before forward and backward ones by turns."""
-    total = micro_batches * virtual
-    if virtual == 1:
-        ahead = stages - 1 - stage
+    total, after = micro_batches * virtual, stages - 1 - stage
+    if virtual == 1 or apart:
+        ahead = after + (virtual - 1) * stages
     else:
         # With as many micro-batches as stages all forward passes come first, as Megatron-LM has it.
-        ahead = total if micro_batches == stages else (stages - stage - 1) * 2 + (virtual - 1) * stages
+        ahead = total if micro_batches == stages else after * 2 + (virtual - 1) * stages
     return min(ahead, total)
 
 
@@ -133,9 +157,7 @@ def kept_first(stage: int, stages: int, micro_batches: int, virtual: int) -> lis
     return [rounds * stages + min(max(place - stages * x, 0), stages) for x in range(virtual)]
 
 
-def in_order(
-    orders: Sequence[Sequence[Pass]], chunks: Sequence[Chunk], stages: int, schedule: str
-) -> Timeline:
+def in_order(orders: Sequence[Sequence[Pass]], chunks: Sequence[Chunk], stages: int) -> Timeline:
     """Return when passes run, each stage's one after another in its order.
 
     ValueError if the orders wait for each other in a circle.
@@ -171,66 +193,6 @@ def in_order(
     return _timeline(passes, chunks)
 
 
-def greedy(chunks: Sequence[Chunk], stages: int, micro_batches: int, schedule: str) -> Timeline:
-    """Return a timeline in which a stage does whatever is ready: backward, then forward, then weights.
-
-    A chunk keeps as many micro-batches at most as chunks that are still to come, as 1F1B does; without chunks
-    that turn back any stage may keep as many as the first one.
-
-    Args:
-        schedule: One of :data:`ZERO_BUBBLE`.
-    """
-    last, count = len(chunks) - 1, len(chunks)
-    places = [[c for c in range(count) if stage_of(c, stages, schedule) == s] for s in range(stages)]
-    room = [count - c if schedule == "dualpipe-v" else count for c in range(count)]
-    clock = [0.0] * stages
-    ends: dict[Pass, float] = {}
-    passes: list[list[tuple[Pass, float, float]]] = [[] for _ in range(stages)]
-    next_of = {(kind, c): 0 for kind in (FORWARD, BACKWARD, WEIGHT) for c in range(count)}
-    left = [micro_batches * sum(3 if chunks[c].weight else 2 for c in x) for x in places]
-    events = [(0.0, s) for s in range(stages)]
-    heapq.heapify(events)
-    while any(left):
-        now, stage = heapq.heappop(events)
-        if now < clock[stage] or not left[stage]:
-            continue  # it is busy until then, and looked at again
-        choices, soonest = [], float("inf")
-        for c in places[stage]:
-            for rank, kind in enumerate((BACKWARD, FORWARD, WEIGHT)):
-                i = next_of[kind, c]
-                if i >= micro_batches or (kind == WEIGHT and not chunks[c].weight):
-                    continue
-                if kind == WEIGHT and next_of[BACKWARD, c] <= i:
-                    continue
-                if kind == FORWARD and i - next_of[BACKWARD, c] >= room[c]:
-                    continue
-                ready = _ready(Pass(kind, c, i), ends, chunks, last)
-                if ready is None:
-                    continue
-                if ready <= now:
-                    # Of forward passes that of the later chunk first: it is nearer to freeing what is kept.
-                    choices.append((rank, -c if kind == FORWARD else c, kind, c))
-                else:
-                    soonest = min(soonest, ready)
-        if not choices:
-            if soonest < float("inf"):
-                heapq.heappush(events, (soonest, stage))
-            continue
-        _, _, kind, c = min(choices)
-        one = Pass(kind, c, next_of[kind, c])
-        end = now + chunks[c].seconds(kind)
-        passes[stage].append((one, now, end))
-        ends[one] = end
-        next_of[kind, c] += 1
-        clock[stage] = end + (chunks[c].busy if _sends(one, last) else 0.0)
-        left[stage] -= 1
-        heapq.heappush(events, (clock[stage], stage))
-        for other in range(stages):  # somebody may wait for this pass
-            if other != stage and left[other]:
-                heapq.heappush(events, (max(clock[other], end + chunks[c].send), other))
-    return _timeline(passes, chunks)
-
-
 def _sends(one: Pass, last: int) -> bool:
     return (one.kind == FORWARD and one.chunk < last) or (one.kind == BACKWARD and one.chunk > 0)
 
@@ -260,7 +222,7 @@ def _timeline(passes: list[list[tuple[Pass, float, float]]], chunks: Sequence[Ch
             if one.kind == FORWARD:
                 now += chunks[one.chunk].kept
                 curve.append((begin, now))
-            elif one.kind == BACKWARD:
+            elif one.kind == (WEIGHT if chunks[one.chunk].weight else BACKWARD):
                 now -= chunks[one.chunk].kept
                 curve.append((end, now))
         curves.append(curve)
@@ -282,11 +244,13 @@ def timeline(chunks: Sequence[Chunk], stages: int, micro_batches: int, schedule:
     >>> timeline([Chunk(1.0, 1.0, 1.0)] * 3, 3, 4, "zero-bubble").seconds < 18.0
     True
     """
-    if schedule in ZERO_BUBBLE:
-        return greedy(chunks, stages, micro_batches, schedule)
-    if len(chunks) > stages:
-        virtual = len(chunks) // stages
-        orders = [interleaved(stage, stages, micro_batches, virtual) for stage in range(stages)]
-    else:
-        orders = [one_f_one_b(stage, stages, micro_batches) for stage in range(stages)]
-    return in_order(orders, chunks, stages, schedule)
+    virtual, apart = len(chunks) // stages, schedule in ZERO_BUBBLE
+    orders = [
+        v_shaped(x, stages, micro_batches)
+        if schedule == "dualpipe-v"
+        else in_turns(x, stages, micro_batches, virtual, apart)
+        for x in range(stages)
+    ]
+    # A chunk without weights, such as the embedding alone, has no gradients of them.
+    some = [[x for x in order if x.kind != WEIGHT or chunks[x.chunk].weight] for order in orders]
+    return in_order(some, chunks, stages)
