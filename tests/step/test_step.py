@@ -2,7 +2,7 @@
 
 import json
 from dataclasses import replace
-from itertools import product
+from itertools import pairwise, product
 
 import pytest
 from click.testing import CliRunner
@@ -17,6 +17,7 @@ from umm.errors import InfeasibleError, InputError, ProblemError
 from umm.figures.steps import thinned
 from umm.machines.settings import with_settings
 from umm.program.models import find_model
+from umm.step.kernels import step_kernels
 from umm.step.layers import Shape, layer_parts
 from umm.step.parallel import PRECISIONS, Parallel
 from umm.step.peers import step_peers
@@ -28,6 +29,9 @@ from umm.step.step import cut, least_memory, least_seconds, predict, question, r
 
 NODE = umm.machine("h100-8")
 SMALL = find_model("llama-3-8b")
+SMALL_WEIGHTS = 2 * SMALL.vocab * SMALL.hidden + sum(
+    x.elements for layer in SMALL.layers for x in layer.weights(SMALL.hidden)
+)
 PARTS = {"layers", "bubble", "communication", "loss", "optimizer", "host"}
 
 
@@ -86,8 +90,7 @@ def test_more_work_takes_longer_and_faster_clocks_less():
 
 def test_memory_of_a_replicated_model_is_18_bytes_a_weight():
     """Two of bfloat16, four of gradients, twelve of Adam: zero 1 splits the twelve over eight ranks."""
-    weights = sum(x.elements for layer in SMALL.layers for x in layer.weights(SMALL.hidden))
-    weights += 2 * SMALL.vocab * SMALL.hidden
+    weights = SMALL_WEIGHTS
     full, split = (step(zero=x, stack="megatron-plain").memory for x in (0, 1))
     assert full["weights"] == pytest.approx(2 * weights, rel=1e-3)
     assert full["gradients"] == pytest.approx(4 * weights, rel=1e-3)
@@ -295,6 +298,66 @@ def test_the_curve_of_a_stage_rises_to_its_peak_and_ends_empty():
     times, nbytes = list(range(5000)), [float(x == 4321) for x in range(5000)]
     assert len(thinned(times, nbytes)[0]) <= 1000
     assert max(thinned(times, nbytes)[1]) == 1.0
+
+
+def test_only_stages_in_different_nodes_send_through_the_network():
+    """16 ranks of two nodes in 8 stages: ranks 6 and 8 are in different nodes, 0 and 2 in one."""
+    machine = umm.machine("h100-8", nodes=2)
+    result = step(machine=machine, ranks=16, batch=2, pp=8, stack="megatron-plain")
+    ends = [(begin, end) for stage in result.pipeline.passes for _, begin, end in stage[:1]]
+    sends = [after[0] - before[1] for before, after in pairwise(ends)]
+    rates = rates_of(machine, "bf16")
+    near, far = (rates.send(*x, 8192 * SMALL.hidden * 2) for x in ((0, 2), (6, 8)))
+    assert sends == pytest.approx([near, near, near, far, near, near, near])
+    assert far > 5 * near
+    turn = step(ranks=8, batch=16, pp=8, schedule="dualpipe-v").pipeline.passes[-1]
+    assert turn[0][2] == turn[1][1]  # at the last stage nothing is sent to the next chunk
+
+
+def moved(kind, **sizes):
+    """Return the bytes of all collectives of a kind in a step of eight data parallel ranks."""
+    parallel = Parallel(ranks=8, batch=64, length=4096, **sizes)
+    kernels = step_kernels(question(SMALL, parallel, rates_of(NODE, "bf16", "megatron-plain")))
+    return sum(x.calls * x.nbytes for x in kernels if x.kind == kind)
+
+
+def test_split_weights_are_gathered_twice_and_their_gradients_summed_for_each_micro_batch():
+    """Of all weights of llama-3-8b, the table and the head among them, with eight micro-batches a rank."""
+    weights = SMALL_WEIGHTS
+    sums = [moved("reduce-scatter", zero=x) / (4 * weights) for x in (0, 1, 2, 3)]
+    gathers = [moved("all-gather", zero=x) / (2 * weights) for x in (0, 1, 2, 3)]
+    assert sums == pytest.approx([0, 1, 8, 8], rel=1e-3)
+    assert gathers == pytest.approx([0, 1, 1, 16], rel=1e-3)
+    assert moved("all-reduce", zero=0) == pytest.approx(4 * weights, rel=1e-3)
+    assert step(zero=1).seconds < step(zero=2).seconds
+
+
+@pytest.mark.parametrize("zero", [0, 1, 2, 3])
+def test_ranks_that_share_weights_share_gradients_and_states_too(zero):
+    """16 ranks, eight of which share: an eighth of 4 and 12 bytes a weight, whatever ``--zero`` says."""
+    parts = step(
+        machine=umm.machine("h100-8", nodes=2), ranks=16, fsdp=8, zero=zero, stack="torchtitan"
+    ).memory
+    weights = sum(x.elements for layer in SMALL.layers for x in layer.weights(SMALL.hidden))
+    weights += 2 * SMALL.vocab * SMALL.hidden
+    assert parts["optimizer"] == pytest.approx(12 * weights / 8, rel=1e-3)
+    assert parts["gradients"] == pytest.approx(4 * weights / 8, rel=1e-3)
+
+
+def test_experts_that_no_other_rank_holds_are_not_gathered():
+    """mixtral-8x7b's experts, one a rank of 8; of the rest an eighth, and two of 32 layers' gathered."""
+    model = find_model("mixtral-8x7b")
+    experts = 3 * 14336 * 4096 * len(model.layers)
+    rest = sum(x.elements for layer in model.layers for x in layer.weights(4096)) - 8 * experts
+    rest += 2 * model.vocab * model.hidden
+    weights = step(model, ep=8, zero=3).memory["weights"] / 2
+    assert weights == pytest.approx(experts + rest * (1 / 8 + 2 / 32))
+
+
+def test_stages_without_offloaded_layers_have_no_buffers_for_them():
+    none, some = (step(pp=2, offload=x).by_stage for x in ("none", "activations:3"))
+    assert some[1]["buffers"] == none[1]["buffers"]
+    assert some[0]["buffers"] > none[0]["buffers"]
 
 
 def test_recipes_are_no_faster_than_the_best_of_all():

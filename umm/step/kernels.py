@@ -52,21 +52,16 @@ def step_kernels(asked: Question) -> list[Kernel]:
                 before = rows[key].calls if key in rows else 0.0
                 rows[key] = one._replace(calls=before + one.calls * times)
 
-    first, last = asked.end_parts
-    seconds = [x.seconds for x in (asked.ends[0], *asked.layer_costs, asked.ends[1])]
-    numbers = [
-        item - 1
-        for chunk, part in enumerate(asked.split(seconds))
-        if stage_of(chunk, p.pp, p.schedule) == 0
-        for item in part
-        if 0 < item < len(seconds) - 1
-    ]
-    for number in numbers:
-        add(layer_kernels(asked, layers[number], *asked.kind(number)), count)
-        if number >= len(model.layers) and layers[number].expansions:
-            add(_kernels_of([*asked.prediction_parts, *last]), count)
-    add(_kernels_of(first), count)
-    if p.pp == 1:
-        add(_kernels_of(last), count)
+    parts, costs = asked.end_parts, asked.ends
+    seconds = [x.seconds for x in (costs[0], *asked.layer_costs, costs[1])]
+    for chunk, items in enumerate(asked.split(seconds)):
+        for item in items if stage_of(chunk, p.pp, p.schedule) == 0 else ():
+            number, end = item - 1, int(item > 0)
+            if item in (0, len(seconds) - 1):
+                add([*_kernels_of(parts[end]), *asked.gathers(costs[end].dense, 0.0)], count)
+                continue
+            add(layer_kernels(asked, layers[number], *asked.kind(number)), count)
+            if number >= len(model.layers) and layers[number].expansions:
+                add(_kernels_of([*asked.prediction_parts, *parts[1]]), count)
     add(update_kernels(asked, asked.stages[0]), 1.0)
     return list(rows.values())

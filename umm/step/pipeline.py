@@ -43,7 +43,7 @@ class Chunk:
     # Seconds of weights' gradients as a pass of their own; 0 where they are part of `backward`.
     weight: float = 0.0
     kept: float = 0.0  # bytes kept from forward to backward
-    send: float = 0.0  # seconds from the end of a pass until the next chunk has its result
+    send: float = 0.0  # seconds until the next chunk has a pass's result, or this one has the next one's
     busy: float = 0.0  # of those, seconds in which the sending stage does nothing else
 
     def seconds(self, kind: int) -> float:
@@ -181,7 +181,7 @@ def in_order(orders: Sequence[Sequence[Pass]], chunks: Sequence[Chunk], stages: 
                 end = begin + chunks[one.chunk].seconds(one.kind)
                 passes[stage].append((one, begin, end))
                 ends[one] = end
-                now = end + (chunks[one.chunk].busy if _sends(one, last) else 0.0)
+                now = end + _busy(one, chunks)
                 at += 1
             moved = moved or at > place[stage]
             place[stage], clock[stage] = at, now
@@ -193,8 +193,11 @@ def in_order(orders: Sequence[Sequence[Pass]], chunks: Sequence[Chunk], stages: 
     return _timeline(passes, chunks)
 
 
-def _sends(one: Pass, last: int) -> bool:
-    return (one.kind == FORWARD and one.chunk < last) or (one.kind == BACKWARD and one.chunk > 0)
+def _busy(one: Pass, chunks: Sequence[Chunk]) -> float:
+    """Return the seconds in which a stage sends the result of a pass and does nothing else."""
+    if one.kind == FORWARD:
+        return chunks[one.chunk].busy if one.chunk < len(chunks) - 1 else 0.0
+    return chunks[one.chunk - 1].busy if one.kind == BACKWARD and one.chunk else 0.0
 
 
 def _ready(one: Pass, ends: dict[Pass, float], chunks: Sequence[Chunk], last: int) -> float | None:
@@ -211,7 +214,7 @@ def _ready(one: Pass, ends: dict[Pass, float], chunks: Sequence[Chunk], last: in
     if chunk == last:
         return forward_end
     end = ends.get(Pass(BACKWARD, chunk + 1, i))
-    return None if end is None or forward_end is None else max(forward_end, end + chunks[chunk + 1].send)
+    return None if end is None or forward_end is None else max(forward_end, end + chunks[chunk].send)
 
 
 def _timeline(passes: list[list[tuple[Pass, float, float]]], chunks: Sequence[Chunk]) -> Timeline:

@@ -277,21 +277,21 @@ class Question:
         )
 
     def gathers(self, dense: float, experts: float) -> list[Kernel]:
-        """Return the gathers of a layer's weights in both passes, and the sums of gradients, where split."""
-        p, shape = self.parallel, self.shape
-        if p.shards == 1:
-            return []
-        groups = [(p.data_group[: p.shards], dense)]
+        """Return what each micro-batch gathers of weights in both passes, and sums of their gradients."""
+        p, shape, stack = self.parallel, self.shape, self.stack
+        sums = (DATA, "reduce-scatter", stack.gradient_bytes)
+        if p.shards > 1:
+            moves = [(FORWARD, "all-gather", BF16), (DATA, "all-gather", BF16), sums]
+        else:
+            # Sums that are split leave no room for those of several micro-batches.
+            moves = [sums] if p.zero == 2 else []
+        groups = [(p.data_group[: p.shards] if p.shards > 1 else p.data_group, dense)]
         if experts and len(p.expert_data_group) > 1:
             groups.append((p.expert_data_group, experts))
         return [
             shape.collective(word, what, group, weights * nbytes)
             for group, weights in groups
-            for word, what, nbytes in (
-                (FORWARD, "all-gather", BF16),
-                (DATA, "all-gather", BF16),
-                (DATA, "reduce-scatter", self.stack.gradient_bytes),
-            )
+            for word, what, nbytes in moves
         ]
 
     @cached_property
@@ -319,6 +319,7 @@ class Question:
         )
         if not table:
             return first, Cost()
+        first, last = self._with_gathers(first), self._with_gathers(last)
         return first, last._replace(loss=last.seconds)
 
     @cached_property
@@ -373,14 +374,15 @@ class Question:
             )
         apart = p.schedule in ZERO_BUBBLE
         nbytes = self.shape.own_rows * self.model.hidden * BF16
-        send = self.rates.send(0, p.stage_ranks, nbytes) if p.pp > 1 else 0.0
-        busy = 0.0 if p.chunks > p.pp else send * self.stack.sends_block
+        blocks = 0.0 if p.chunks > p.pp else self.stack.sends_block
+        places = [stage_of(i, p.pp, p.schedule) * p.stage_ranks for i in range(p.chunks)]
+        sends = [self.rates.send(*x, nbytes) if x[0] != x[1] else 0.0 for x in pairwise(places)]
         chunks = [
             Chunk(
                 x.forward + x.sent + x.waits, x.data + x.returned + (0.0 if apart else x.weight),
-                x.weight if apart else 0.0, x.kept, send, busy,
+                x.weight if apart else 0.0, x.kept, send, send * blocks,
             )
-            for x in self.chunks
+            for x, send in zip(self.chunks, [*sends, 0.0], strict=True)
         ]  # fmt: skip
         return timeline(chunks, p.pp, p.micro_batches, p.schedule)
 
@@ -440,14 +442,12 @@ def _computed_again(part: Part, parallel: Parallel) -> bool:
 def update_kernels(asked: Question, stage: Cost) -> list[Kernel]:
     """Return the sums of a stage's gradients, the update of its weights, and their gathers."""
     p, shape, stack = asked.parallel, asked.shape, asked.stack
-    shared_experts = 1 if p.zero == 0 else len(p.expert_data_group)
-    local = _updated(asked, stage)
+    local = _share(asked, stage, p.zero > 0)
     # Reads of the gradient for its norm and for the update; each state read and written; the weight written.
     states = 0 if p.offload == "optimizer" else STATES[p.optimizer] * 2 * FP32 + BF16
     kernels = [shape.passes(UPDATE, local * (2 * FP32 + states), 8)]
     # Weights in few bits are written once a step, by rows and by columns.
-    stored_once = stage.dense / p.shards + stage.experts / (shared_experts if p.shards > 1 else 1)
-    kernels += shape.casts(UPDATE, stored_once)
+    kernels += shape.casts(UPDATE, _share(asked, stage, False))
     if p.shards > 1:
         replicas = len(p.data_group) // p.shards
         group = tuple(range(0, p.stage_ranks, p.tp * p.shards))[:replicas]
@@ -457,7 +457,8 @@ def update_kernels(asked: Question, stage: Cost) -> list[Kernel]:
     gathered = stored if stack.keeps_stored(p.precision) else BF16
     for group, weights in ((p.data_group, stage.dense), (p.expert_data_group, stage.experts)):
         what = "reduce-scatter" if p.zero else "all-reduce"
-        kernels.append(shape.collective(UPDATE, what, group, weights * stack.gradient_bytes))
+        if p.zero != 2:
+            kernels.append(shape.collective(UPDATE, what, group, weights * stack.gradient_bytes))
         if p.zero:
             kernels.append(shape.collective(UPDATE, "all-gather", group, weights * gathered))
     return kernels
@@ -468,17 +469,19 @@ def host_bytes(asked: Question) -> float:
     p, states = asked.parallel, STATES[asked.parallel.optimizer] * FP32
     return max(
         stage.offloaded * min(p.pp - number, p.micro_batches)
-        + (_updated(asked, stage) * states if p.offload == "optimizer" else 0.0)
+        + (_share(asked, stage, p.zero > 0) * states if p.offload == "optimizer" else 0.0)
         for number, stage in enumerate(asked.stages)
     )
 
 
-def _updated(asked: Question, stage: Cost) -> float:
-    """Return the weights that a rank of a stage updates."""
+def _share(asked: Question, stage: Cost, split: bool) -> float:
+    """Return a rank's share of a stage's weights, where these or all data parallel ranks split them."""
     p = asked.parallel
-    shared = 1 if p.zero == 0 else len(p.data_group)
-    shared_experts = 1 if p.zero == 0 else len(p.expert_data_group)
-    return stage.dense / shared + stage.experts / shared_experts
+    if p.shards == 1 and not split:
+        return stage.dense + stage.experts
+    return stage.dense / (p.shards if p.shards > 1 else len(p.data_group)) + stage.experts / len(
+        p.expert_data_group
+    )
 
 
 def update_seconds(asked: Question, stage: Cost) -> tuple[float, float, float]:
@@ -491,14 +494,16 @@ def update_seconds(asked: Question, stage: Cost) -> tuple[float, float, float]:
     if p.offload == "optimizer":
         # The host reads and writes the states; gradients come to it and weights go back beside that.
         states = STATES[p.optimizer] * 2 * FP32
-        update += _updated(asked, stage) * max(
+        update += _share(asked, stage, p.zero > 0) * max(
             states / load.host_memory, stack.gradient_bytes / load.host_link
         )
     if p.shards > 1:
         return max(0.0, scatter - stage.backward), 0.0, update
     # Buckets of gradients are summed while the last micro-batch goes backward; the last one is not hidden.
     behind = max(scatter / stack.buckets, scatter - stage.backward * stack.data_overlap)
-    before = max(gather / stack.buckets, gather - (stage.forward + stage.sent) * stack.data_overlap)
+    before = max(
+        gather / stack.buckets, gather - (stage.forward + stage.sent + stage.waits) * stack.data_overlap
+    )
     return (behind if scatter else 0.0), (before if gather else 0.0), update
 
 
@@ -599,15 +604,15 @@ def _memory(asked: Question) -> list[dict[str, float]]:
 def _bytes(asked: Question, stage: Cost, activations: float) -> dict[str, float]:
     """Return the bytes of a rank of a stage, by part."""
     p, stored = asked.parallel, STORED[asked.parallel.precision]
-    dense_copies, expert_copies = len(p.data_group), len(p.expert_data_group)
-    split = p.shards > 1
-    local = stage.dense / p.shards + stage.experts / (expert_copies if split else 1)
-    gathered = GATHERED * (stage.dense + stage.experts) * p.pp / len(asked.model.layers) if split else 0.0
-    states = stage.dense / (dense_copies if p.zero else 1) + stage.experts / (expert_copies if p.zero else 1)
+    local, states = (_share(asked, stage, x) for x in (False, p.zero > 0))
+    gathered = 0.0
+    if p.shards > 1:
+        moved = stage.dense + (stage.experts if len(p.expert_data_group) > 1 else 0.0)
+        gathered = GATHERED * moved * p.pp / len(asked.model.layers)
     gradients = states if p.zero == 2 else local
     # Copies to the host are spread over all layers, so when the forward pass ends the last one is on its way.
     # Source: Transformer Engine, pytorch/cpu_offload.py (layer_window_map).
-    copying = max(x.offloaded for x in asked.layer_costs) if p.offloaded_layers else 0.0
+    copying = max(x.offloaded for x in asked.layer_costs) if stage.offloaded else 0.0
     overlapped = 0.0
     if p.tp > 1 and asked.stack.overlaps_tensor(p.precision):
         overlapped = p.tokens * asked.model.hidden * (GATHER_BUFFERS * (stored or BF16) + SUM_BUFFERS * BF16)
