@@ -65,80 +65,55 @@ class Machine(DeviceNumbers):
     Devices are equal except those that ``paces`` sets apart.
 
     The numbers of one device are those of :class:`DeviceNumbers`.
-
-    Attributes:
-        name: The file's name without `.toml`.
-        source_path: The file.
-        sha: SHA-256 of the file's content, comments and order of keys aside.
-        description: One sentence from the file.
-        device_names: One short name for each.
-        default_ranks: Ranks of a problem that does not say.
-        interference: Share of a rank's own GEMM rate lost while its transfer runs, by kind; 0 of one that is
-            not there.
-        peaks: flop/s per device, by dtype.
-        efficiency: Measured tables by dtype; a dtype without one is assumed to reach its peak.
-        message_sizes: Measured bandwidth by message size, if the file has it.
-        fabric: The links between devices and the routes over them.
-        link_names: Names of all links: the fabric's, then each device's own memory.
-        link_bandwidth: Bytes/s, one per link.
-        link_latency: Seconds, one per link.
-        prefill: An engine's attention of prompts.
-        decode: An engine's attention of single tokens.
-        experts: An engine's layers of experts.
-        exchange: An engine's kernels that send tokens to experts and back.
-        passes: What NumPy's passes over arrays of a type take, where the file says it.
-        means: Ways to move bytes that an algorithm may ask for, by name.
-        library: The library of collectives that its vendor has, if the file says what that takes.
-        load: A device under the load of a training step.
-        paces: What each device has of the peak and the memory bandwidth, where not all are alike.
-        local_on_engine: Whether local accumulates and copies run on the engine of GEMMs, which shares its
-            rate among all that runs on it; else they run beside it.
-        rank: What a rank is, in words: a socket, a core, with how many BLAS threads; empty if not stated.
-        tf32_peak: flop/s of float32 multiplies that keep 10 bits of each factor's fraction; 0 without them.
-        tf32_efficiency: What they reach of it.
-        document: The file as read, for `facts` and for building it with other devices.
-        choices: The engines and libraries of the file that can be chosen instead of its own kernels.
-        engine: Engine whose kernels the numbers are of, if the file states it or one was chosen.
-        tables: Measured multiplies that are beside the file, if there are.
-        serving: Measured attention and experts that are, if there are.
-        inside: Factor of times of shapes inside such tables: what answers change by it is the tables' share.
     """
 
-    name: str
-    source_path: Path
-    sha: str
-    description: str
+    name: str  #: the file's name without `.toml`
+    source_path: Path  #: the file
+    sha: str  #: SHA-256 of the file's content, comments and order of keys aside
+    description: str  #: one sentence from the file
     device_count: int
-    device_names: tuple[str, ...]
-    default_ranks: int
+    device_names: tuple[str, ...]  #: one short name for each
+    default_ranks: int  #: ranks of a problem that does not say
+    #: Share of a rank's own GEMM rate lost while its transfer runs, by kind; 0 of one that is not there.
     interference: Mapping[str, float]
-    peaks: Mapping[str, float]
+    peaks: Mapping[str, float]  #: flop/s per device, by dtype
+    #: Measured tables by dtype; a dtype without one is assumed to reach its peak.
     efficiency: Mapping[str, EfficiencyTable]
-    message_sizes: MessageSizes | None
-    fabric: Fabric
-    link_names: tuple[str, ...]
-    link_bandwidth: Floats
-    link_latency: Floats
-    document: Mapping[str, Any]
+    message_sizes: MessageSizes | None  #: measured bandwidth by message size, if the file has it
+    fabric: Fabric  #: the links between devices and the routes over them
+    link_names: tuple[str, ...]  #: names of all links: the fabric's, then each device's own memory
+    link_bandwidth: Floats  #: bytes/s, one per link
+    link_latency: Floats  #: seconds, one per link
+    document: Mapping[str, Any]  #: the file as read, for `facts` and for building it with other devices
     attention: Mapping[tuple[str, bool], Attention] = field(default_factory=dict)
     grouped: Mapping[str, Grouped] = field(default_factory=dict)
-    prefill: tuple[Prefill, ...] = ()
-    decode: tuple[Decode, ...] = ()
-    experts: tuple[Experts, ...] = ()
-    exchange: tuple[Exchange, ...] = ()
+    prefill: tuple[Prefill, ...] = ()  #: an engine's attention of prompts
+    decode: tuple[Decode, ...] = ()  #: an engine's attention of single tokens
+    experts: tuple[Experts, ...] = ()  #: an engine's layers of experts
+    exchange: tuple[Exchange, ...] = ()  #: an engine's kernels that send tokens to experts and back
+    #: What NumPy's passes over arrays of a type take, where the file says it.
     passes: Mapping[str, Passes] = field(default_factory=dict)
+    #: Ways to move bytes that an algorithm may ask for, by name.
     means: Mapping[str, Means] = field(default_factory=dict)
-    library: "Library | None" = None
-    load: Load = field(default_factory=Load)
+    library: "Library | None" = None  #: its vendor's library of collectives, if the file says what that takes
+    load: Load = field(default_factory=Load)  #: a device under the load of a training step
+    #: What each device has of the peak and the memory bandwidth, where not all are alike.
     paces: Paces | None = None
+    #: Whether local accumulates and copies run on the engine of GEMMs, which shares its rate among all that
+    #: runs on it; else they run beside it.
     local_on_engine: bool = False
+    #: What a rank is, in words: a socket, a core, with how many BLAS threads; empty if not stated.
     rank: str = ""
+    #: flop/s of float32 multiplies that keep 10 bits of each factor's fraction; 0 without them.
     tf32_peak: float = 0.0
-    tf32_efficiency: EfficiencyTable | None = None
+    tf32_efficiency: EfficiencyTable | None = None  #: what they reach of it
+    #: The engines and libraries of the file that can be chosen instead of its own kernels.
     choices: Mapping[str, Any] = field(default_factory=dict)
+    #: Engine whose kernels the numbers are of, if the file states it or one was chosen.
     engine: "Chosen | None" = None
-    tables: "Tables | None" = None
-    serving: "ServingTables | None" = None
+    tables: "Tables | None" = None  #: measured multiplies that are beside the file, if there are
+    serving: "ServingTables | None" = None  #: measured attention and experts that are, if there are
+    #: Factor of times of shapes inside such tables: what answers change by it is the tables' share.
     inside: float = 1.0
     _routes: dict[tuple[int, int], tuple[int, ...]] = field(default_factory=dict, init=False)
     _numbers: str = ""
