@@ -15,7 +15,7 @@ from umm.machines.engines import CHOICES
 from umm.machines.fabric import Ends, Fabric
 from umm.machines.kernels import kernels_of
 from umm.machines.load import load_of
-from umm.machines.machine import Machine, content_sha
+from umm.machines.machine import TF32, Machine, content_sha
 from umm.machines.unequal import set_apart
 from umm.units import parse_bandwidth, parse_bytes
 
@@ -88,6 +88,16 @@ def build(
         local_on_engine=devices.local_work is not None and devices.local_work.value == "engine",
         **numbers | {"accumulate_efficiency": _accumulate_efficiency(devices, fabric, copies / 2)},
     )
+
+
+def rebuilt(
+    machine: Machine, content: Mapping[str, Any], name: str = "", choices: Mapping[str, Any] | None = None
+) -> Machine:
+    """Return a machine with other content of its file; one in TF32 stays so."""
+    name = name or machine.name
+    if not machine.in_tf32:
+        return build(content, machine.source_path, name, choices)
+    return build(content, machine.source_path, name.replace(TF32, "", 1), choices).with_tf32()
 
 
 def _types(rated: str) -> tuple[str, ...]:

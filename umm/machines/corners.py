@@ -5,10 +5,10 @@ from collections.abc import Mapping
 from functools import lru_cache
 from typing import Any
 
-from umm.machines.build import build
+from umm.machines.build import rebuilt
 from umm.machines.engines import SERVING
 from umm.machines.kernels import Kernels
-from umm.machines.machine import TF32, Machine, content_sha
+from umm.machines.machine import Machine, content_sha
 from umm.machines.numbers import DeviceNumbers
 from umm.machines.quantities import BytesPerSecond, Share, Time, declared
 from umm.numbers import parse_real
@@ -39,16 +39,14 @@ def corners(machine: Machine) -> tuple[Machine, ...]:
     way round; where that is the same machine, it is there once. () if no number has a range or an
     uncertainty, or if the machine is not as its file has it.
     """
-    if machine.in_tf32:
-        return tuple(x.with_tf32() for x in corners(_plain(machine))) if _in_file(machine) else ()
     if not _in_file(machine):
         return ()
-    by_sha = {machine.sha: machine}
+    by_sha = {content_sha(machine.document): machine}
     for compute, transfers in ((True, True), (False, False), (True, False), (False, True)):
         content = _moved(machine.document, (), compute, transfers)
         sha = content_sha(content)
         if sha not in by_sha:
-            by_sha[sha] = build(content, machine.source_path, machine.name)
+            by_sha[sha] = rebuilt(machine, content)
     return tuple(by_sha.values())[1:]
 
 
@@ -65,11 +63,9 @@ def moved_alone(
     """
     if not _in_file(machine):
         return {}
-    if machine.in_tf32:
-        plain = moved_alone(_plain(machine), unused)
-        return {key: (fast.with_tf32(), slow.with_tf32()) for key, (fast, slow) in plain.items()}
     result = {}
     content = dict(machine.document)
+    sha = content_sha(content)
     tables = {x: node for x, node in content.items() if isinstance(node, Mapping) and x not in unused}
     for table, node in tables.items():
         is_number = "source" in node
@@ -79,8 +75,8 @@ def moved_alone(
                 keys = (table,) if is_number else (table, key)
                 moved = _moved(node if is_number else node[key], keys, fast, fast)
                 ends.append(content | {table: moved if is_number else {**node, key: moved}})
-            if any(content_sha(x) != machine.sha for x in ends):
-                fast_end, slow_end = (build(x, machine.source_path, machine.name) for x in ends)
+            if any(content_sha(x) != sha for x in ends):
+                fast_end, slow_end = (rebuilt(machine, x) for x in ends)
                 result[table if is_number else f"{table}.{key}"] = fast_end, slow_end
     return result
 
@@ -88,13 +84,8 @@ def moved_alone(
 def _in_file(machine: Machine) -> bool:
     """Return whether all numbers of a machine are those of its file."""
     if machine.in_tf32:
-        return machine == _plain(machine).with_tf32()
+        return machine == rebuilt(machine, machine.document)
     return machine.sha == content_sha(machine.document)
-
-
-def _plain(machine: Machine) -> Machine:
-    """Return the machine that one in TF32 is without that."""
-    return build(machine.document, machine.source_path, machine.name.replace(TF32, "", 1))
 
 
 def _moved(node: Any, keys: tuple[str, ...], compute: bool, transfers: bool) -> Any:

@@ -12,7 +12,7 @@ from umm.errors import InputError, MachineError, did_you_mean
 from umm.machines.declaring import fields_of
 from umm.machines.engines import CHOICES, SERVING, with_engine
 from umm.machines.kernels import Kernels
-from umm.machines.machine import TF32, Machine
+from umm.machines.machine import Machine
 from umm.machines.quantities import Sourced, declared
 from umm.machines.unequal import factor_in, is_apart
 from umm.numbers import parse_real, parse_whole, whole_in
@@ -97,7 +97,7 @@ def with_settings(machine: Machine, settings: Mapping[str, str]) -> Machine:
     >>> half.name, float(half.link_bandwidth[0])
     ('h100-8 fabric.bandwidth=x0.5', 187000000000.0)
     """
-    from umm.machines.build import build
+    from umm.machines.build import rebuilt
     from umm.machines.cluster import clustered, with_fewer
 
     document = {**machine.document, **machine.choices}
@@ -124,9 +124,7 @@ def with_settings(machine: Machine, settings: Mapping[str, str]) -> Machine:
     try:
         # The engines to choose from were checked with the file, and no setting changes them.
         choices = {key: content.pop(key) for key in CHOICES if key in content}
-        plain = name.replace(TF32, "", 1) if machine.in_tf32 else name
-        changed = build(content, machine.source_path, plain, choices)
-        changed = changed.with_tf32() if machine.in_tf32 else changed
+        changed = rebuilt(machine, content, name, choices)
         if machine.tables is None and machine.serving is None:
             return changed
         return replace(changed, tables=machine.tables, serving=machine.serving)
