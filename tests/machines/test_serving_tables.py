@@ -11,7 +11,7 @@ from umm.cost import decode_seconds, experts_seconds, prefill_seconds
 from umm.errors import InputError, MachineError
 from umm.machines import machine
 from umm.machines.drafts.measured_serving import aic_serving, read_serving_tables
-from umm.machines.serving_tables import beside
+from umm.machines.files import tables_beside
 
 ATTENTION = (
     "op_name,attn_dtype,kv_cache_dtype,batch_size,isl,step,num_heads,num_key_value_heads,head_dim,"
@@ -121,7 +121,7 @@ def test_a_machine_without_an_engines_kernels_and_a_damaged_table_are_refused(mi
         ("kernel\n", "has not the columns"),
         ("kernel,format,sizes,seconds\ndecode,x,1 2,1\n", "line 2"),
     ):
-        beside(mine.source_path).write_text(text)
+        tables_beside(mine.source_path)[1].write_text(text)
         with pytest.raises(MachineError, match=result):
             machine("mine")
 

@@ -13,8 +13,9 @@ from umm.cost import gemm_seconds, least_factors, table_factors
 from umm.errors import InputError, MachineError
 from umm.machines import machine, parts, tables, user_folder
 from umm.machines.drafts.measured import aic_table, read_measured
+from umm.machines.files import tables_beside
 from umm.machines.kernels import Kernels
-from umm.machines.tables import FAMILIES, ROWS_EACH, beside
+from umm.machines.tables import FAMILIES, ROWS_EACH
 
 HEAD = "gemm_dtype,m,n,k,latency"
 
@@ -76,7 +77,7 @@ def test_nodes_count_for_a_machine_with_a_table(tmp_path):
 
 def test_a_new_machine_of_the_name_of_another_has_not_its_table(tmp_path):
     """With its own numbers changed it keeps the table; with those of another machine it does not."""
-    rows = beside(imported(tmp_path, "bfloat16,64,1024,1024,0.02").source_path)
+    rows = tables_beside(imported(tmp_path, "bfloat16,64,1024,1024,0.02").source_path)[0]
     good("machine", "new", "mine", "--from", "mine", "--set", "devices.launch=x2", "--force")
     assert machine("mine").tables is not None
     assert f"removed {rows}" in command("machine", "new", "mine", "--from", "a10-8", "--force").stderr
@@ -155,7 +156,7 @@ def test_a_table_stays_with_a_machine_whose_numbers_are_set_and_not_with_another
     gemm_seconds(mine, "bfloat16", 64, 1024, 1024, 2)  # which may keep what it found
     assert umm.machine("mine", {"fabric.bandwidth": "x0.5"}).tables is mine.tables
     assert machine("mine").sha == sha != machine("h100-8", kernels="vllm").sha
-    path = beside(user_folder() / "mine.toml")
+    path = tables_beside(user_folder() / "mine.toml")[0]
     path.write_text(path.read_text().replace("2e-05", "0.00003"))
     assert float(gemm_seconds(machine("mine"), "bfloat16", 64, 1024, 1024, 2)) == pytest.approx(30e-6)
     path.unlink()
@@ -176,7 +177,7 @@ def test_a_later_command_reads_the_rows_of_the_types_that_it_asks_for_alone(tmp_
 
 def test_rows_that_were_written_since_the_machine_was_read_are_not_taken_for_those_it_has(tmp_path):
     mine = pickle.loads(pickle.dumps(imported(tmp_path, "bfloat16,64,1024,1024,0.02")))
-    path = beside(mine.source_path)
+    path = tables_beside(mine.source_path)[0]
     path.write_text(path.read_text().replace("2e-05", "0.00003"))
     parts._every.cache_clear()
     with pytest.raises(MachineError, match="was written while it was read; run the command again"):
@@ -258,7 +259,7 @@ def test_a_table_beside_a_file_without_kernels_of_its_types_is_refused(tmp_path)
     assert result.exit_code == 2
     assert "the file of l20-8 has no kernels" in result.output
     mine = imported(tmp_path, "bfloat16,64,64,64,0.02")
-    beside(mine.source_path).write_text("dtype,m\n")
+    tables_beside(mine.source_path)[0].write_text("dtype,m\n")
     with pytest.raises(MachineError, match="has not the columns dtype, m, n, k, seconds"):
         machine("mine")
 

@@ -207,7 +207,8 @@ def tables_beside(path: Path) -> tuple[Path, Path]:
     """Return where the tables of a machine file are, of multiplies and of attention and experts."""
     from umm.machines import serving_tables, tables
 
-    return tables.beside(path), serving_tables.beside(path)
+    name = path.name.removesuffix(".toml")
+    return path.with_name(name + tables.BESIDE), path.with_name(name + serving_tables.BESIDE)
 
 
 def _content(path: Path) -> dict[str, Any]:

@@ -5,8 +5,6 @@ count for a shape. Between them it is as with multiplies (:mod:`umm.machines.tab
 is by how much it differs from the law, in logarithms.
 """
 
-import csv
-import io
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import accumulate, pairwise
@@ -16,12 +14,8 @@ from typing import Any
 import numpy as np
 
 from umm.arrays import Floats
-from umm.errors import MachineError
-from umm.files import read_text
-from umm.machines.parts import MAX_TABLE
-from umm.machines.tables import INSIDE_DOUBLINGS, MOST_ROWS, weighed
+from umm.machines.tables import INSIDE_DOUBLINGS, rows_by, weighed
 from umm.numbers import parse_real
-from umm.quoting.terminal import visible
 
 BESIDE = ".serving.csv"  # how the name of such a table ends, in place of `.toml`
 COLUMNS = ("kernel", "format", "sizes", "seconds")
@@ -113,27 +107,16 @@ def read_kernels(path: Path, machine: Any) -> dict[str, KernelRows]:
     Args:
         machine: It is beside; any has such kernels or prices without them.
     """
-    by_kernel: dict[str, dict[str, list[list[float]]]] = {}
-    name = visible(path.name)
-    try:
-        lines = csv.DictReader(io.StringIO(read_text(path, MAX_TABLE), newline=""))
-        if tuple(lines.fieldnames or ()) != COLUMNS:
-            raise MachineError(f"{name} has not the columns {', '.join(COLUMNS)}")
-        for number, line in enumerate(lines, 2):
-            row = [parse_real(x, "a size") for x in [*line["sizes"].split(), line["seconds"] or ""]]
-            if len(row) != 1 + len(SIZES.get(line["kernel"], row)) or min(row) <= 0 or number > MOST_ROWS:
-                raise MachineError(f"{name}, line {number}: sizes and times are more than 0")
-            by_kernel.setdefault(line["kernel"], {}).setdefault(line["format"], []).append(row)
-    except (OSError, ValueError, TypeError, AttributeError, csv.Error) as error:
-        raise MachineError(f"{name} cannot be read: {visible(str(error))}") from None
+
+    def numbers(line: Mapping[str, str]) -> list[float]:
+        row = [parse_real(x, "a size") for x in [*line["sizes"].split(), line["seconds"] or ""]]
+        return row if len(row) == 1 + len(SIZES.get(line["kernel"], row)) else []
+
+    by_form = rows_by(path, COLUMNS, 2, numbers)
     kernels = {}
-    for kernel, forms in by_kernel.items():
+    for kernel in dict.fromkeys(name for name, _ in by_form):
+        forms = {form: rows for (name, form), rows in by_form.items() if name == kernel}
         edges = [0, *accumulate(map(len, forms.values()))]
         table = np.array([row for rows in forms.values() for row in rows])
         kernels[kernel] = KernelRows(table, dict(zip(forms, pairwise(edges), strict=True)))
     return kernels
-
-
-def beside(path: Path) -> Path:
-    """Return where the table of a machine file is."""
-    return path.with_name(path.name.removesuffix(".toml") + BESIDE)

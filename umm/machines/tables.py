@@ -7,7 +7,7 @@ differences.
 
 import csv
 import io
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
@@ -225,6 +225,33 @@ class Tables:
         return self.rows.get(f"{name}:{BLOCK}" if has_blocks(dtype) else name)
 
 
+def rows_by(
+    path: Path, columns: Sequence[str], keys: int, numbers: Callable[[Mapping[str, str]], list[float]]
+) -> dict[tuple[str, ...], list[list[float]]]:
+    """Return the numbers in the lines of a table beside a machine file, by their first columns.
+
+    MachineError if it has other columns, or a line has no numbers, or one that is not more than 0.
+
+    Args:
+        keys: How many columns those are.
+        numbers: Returns those of a line.
+    """
+    name = visible(path.name)
+    rows: dict[tuple[str, ...], list[list[float]]] = {}
+    try:
+        lines = csv.DictReader(io.StringIO(read_text(path, MAX_TABLE), newline=""))
+        if tuple(lines.fieldnames or ()) != columns:
+            raise MachineError(f"{name} has not the columns {', '.join(columns)}")
+        for number, line in enumerate(lines, 2):
+            row = numbers(line)
+            if min(row, default=0) <= 0 or number > MOST_ROWS:
+                raise MachineError(f"{name}, line {number}: sizes and times are more than 0")
+            rows.setdefault(tuple(line[x] for x in columns[:keys]), []).append(row)
+    except (OSError, ValueError, TypeError, AttributeError, csv.Error) as error:
+        raise MachineError(f"{name} cannot be read: {visible(str(error))}") from None
+    return rows
+
+
 def read_rows(path: Path, machine: Any) -> dict[str, Rows]:
     """Return the measured multiplies of a table that ``umm machine import --kernels`` wrote, by type.
 
@@ -233,20 +260,9 @@ def read_rows(path: Path, machine: Any) -> dict[str, Rows]:
     Args:
         machine: By its file alone.
     """
-    by_type: dict[str, list[tuple[float, ...]]] = {}
-    try:
-        lines = csv.DictReader(io.StringIO(read_text(path, MAX_TABLE), newline=""))
-        if tuple(lines.fieldnames or ()) != COLUMNS:
-            raise MachineError(f"{visible(path.name)} has not the columns {', '.join(COLUMNS)}")
-        for number, line in enumerate(lines, 2):
-            row = tuple(parse_real(line[x] or "", x) for x in COLUMNS[1:])
-            if not all(x > 0 for x in row) or number > MOST_ROWS:
-                raise MachineError(f"{visible(path.name)}, line {number}: sizes and times are more than 0")
-            by_type.setdefault(line["dtype"], []).append(row)
-    except (OSError, ValueError, TypeError, csv.Error) as error:
-        raise MachineError(f"{visible(path.name)} cannot be read: {visible(str(error))}") from None
+    by_type = rows_by(path, COLUMNS, 1, lambda line: [parse_real(line[x] or "", x) for x in COLUMNS[1:]])
     rows = {}
-    for dtype, some in by_type.items():
+    for (dtype,), some in by_type.items():
         law = machine.law_of(dtype)
         if law is None:
             raise MachineError(
@@ -257,8 +273,3 @@ def read_rows(path: Path, machine: Any) -> dict[str, Rows]:
         # Computed now, once: later commands read the rows as this one keeps them.
         rows[dtype].differences, rows[dtype]._floors
     return rows
-
-
-def beside(path: Path) -> Path:
-    """Return where the table of a machine file is."""
-    return path.with_name(path.name.removesuffix(".toml") + BESIDE)
