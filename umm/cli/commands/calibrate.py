@@ -25,7 +25,7 @@ class Calibrate(Executed, Printed):
     """
 
     executor: str = flag(
-        default="mpi", show_default=True, metavar="NAME",
+        default="mpi", metavar="NAME",
         help="What to measure: mpi measures the cores of this host; cuda, nvshmem and opencl its devices.",
     )  # fmt: skip
     ranks: int | None = flag(
@@ -41,6 +41,5 @@ class Calibrate(Executed, Printed):
         "EXECUTOR.toml for other executors than mpi.",
     )  # fmt: skip
     quick: bool = flag(
-        is_flag=True,
         help="Take about one minute, with fewer rounds and smaller multiplies; for executor mpi.",
     )  # fmt: skip

@@ -26,30 +26,20 @@ class Sized(OnRanks, Configured, Measured, Answering):
         "faster of the library's own choice and the kernels for small all-reduces; without a library, the "
         "fastest of all.",
     )  # fmt: skip
-    begin: int = flag(
-        "-b", "--begin", callback=nbytes, default="1MiB", show_default=True, usual=True,
-        help="Smallest buffer.",
-    )  # fmt: skip
-    end: int = flag(
-        "-e", "--end", callback=nbytes, default="64MiB", show_default=True, usual=True,
-        help="Largest buffer.",
-    )  # fmt: skip
+    begin: int = flag("-b", "--begin", callback=nbytes, default="1MiB", usual=True, help="Smallest buffer.")
+    end: int = flag("-e", "--end", callback=nbytes, default="64MiB", usual=True, help="Largest buffer.")
     factor: int = flag(
-        "-f", "--factor", type=click.IntRange(min=2), default=2, show_default=True, usual=True,
+        "-f", "--factor", type=click.IntRange(min=2), default=2, usual=True,
         help="Factor between sizes.",
     )  # fmt: skip
-    dtype: str = flag(
-        default="float32", show_default=True, metavar="TYPE", usual=True, help="Type of the elements.",
-    )  # fmt: skip
-    root: int = flag(
-        type=int, default=0, show_default=True, help="Rank a broadcast starts from, a reduce ends at.",
-    )  # fmt: skip
-    directions: int = flag(type=int, default=2, show_default=True, help="Both directions of a ring, or one.")
+    dtype: str = flag(default="float32", metavar="TYPE", usual=True, help="Type of the elements.")
+    root: int = flag(default=0, show_default=True, help="Rank a broadcast starts from, a reduce ends at.")
+    directions: int = flag(default=2, help="Both directions of a ring, or one.")
     means: str | None = flag(metavar="NAME", help="A transfer method named in the machine file.")
     chunks: int | None = flag(
-        type=int, metavar="C", help="Chunks of a pipelined broadcast or reduce; chosen by size if not given.",
+        metavar="C", help="Chunks of a pipelined broadcast or reduce; chosen by size if not given.",
     )  # fmt: skip
-    check: bool = flag(is_flag=True, help="Compare all results with float64 NumPy; exit code 4 if wrong.")
+    check: bool = flag(help="Compare all results with float64 NumPy; exit code 4 if wrong.")
     machine: str | None = flag(
         metavar="NAME|FILE", usual=True,
         help="A machine of 'umm machine list' or a machine file; h100-8 to predict, localhost to execute.",
@@ -67,10 +57,9 @@ class Fuse(OfSizes, Answering, heading="Problem"):
 
     collective: str = flag(
         type=click.Choice(["all-gather", "reduce-scatter", "all-reduce"]), default="all-gather",
-        show_default=True,
         help="Before the multiply: A's rows are gathered. After: C's sums are scattered, or all have them.",
     )  # fmt: skip
     batch: int = flag(
-        type=click.IntRange(1, 2**20), default=1, show_default=True, metavar="N",
+        type=click.IntRange(1, 2**20), default=1, metavar="N",
         help="Multiplies of this size in one kernel, each of matrices of its own; one collective moves all.",
     )  # fmt: skip

@@ -13,4 +13,4 @@ class Demo(Printed):
     The real multiplies have one sixteenth of m, n and k, and are done by NumPy in this process.
     """
 
-    html: Path = flag(type=WRITE, default="umm-demo.html", show_default=True, help="The page to write.")
+    html: Path = flag(type=WRITE, default="umm-demo.html", help="The page to write.")

@@ -26,12 +26,9 @@ class Explore(ToSchedule, ChainSearched):
     file: Path | None = argument(required=False, type=READ)
     memory: str = flag(default="", usual=True, help="Budget per rank: 16GiB, or 2x the unreplicated share.")
     host: str = flag(
-        default=LOOPBACK, show_default=True, usual=True,
+        default=LOOPBACK, usual=True,
         help="Address to listen on; other hosts can reach any but loopback.",
     )  # fmt: skip
-    port: int = flag(
-        type=click.IntRange(0, 65535), default=8050, show_default=True, usual=True,
-        help="0 takes any free port.",
-    )  # fmt: skip
+    port: int = flag(type=click.IntRange(0, 65535), default=8050, usual=True, help="0 takes any free port.")
     opens: bool = flag("--open/--no-open", default=True, usual=True, help="Open the page in the browser.")
-    quiet: bool = flag(is_flag=True, help="Print only the address.")
+    quiet: bool = flag(help="Print only the address.")

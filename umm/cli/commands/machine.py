@@ -24,7 +24,7 @@ class Show(Located, Answering):
     """
 
     machine: str = argument(metavar="NAME_OR_FILE")
-    as_toml: bool = flag("--toml", is_flag=True, help="Print its machine file, as a start for another.")
+    as_toml: bool = flag("--toml", help="Print its machine file, as a start for another.")
 
 
 @command("umm.cli.answers.machine:export")
@@ -32,9 +32,9 @@ class Export(Located):
     """Write a table of collectives for XLA or NCCL's example tuner."""
 
     machine: str = argument(metavar="NAME_OR_FILE")
-    xla: bool = flag(is_flag=True, help="The table of collectives that XLA reads, as protocol buffer text.")
+    xla: bool = flag(help="The table of collectives that XLA reads, as protocol buffer text.")
     platform: str | None = flag(metavar="KEY", help="XLA's key of the device: sm_90, gfx950 …")
-    nccl_tuner: bool = flag(is_flag=True, help="The CSV of NCCL's example tuner.")
+    nccl_tuner: bool = flag(help="The CSV of NCCL's example tuner.")
 
 
 @command("umm.cli.answers.machine:check")

@@ -21,33 +21,29 @@ class Muon(Located, Configured, FromModel, Answering):
     """
 
     layouts: str = flag(
-        default="fsdp8", show_default=True, metavar="GRID",
+        default="fsdp8", metavar="GRID",
         help="Ranks that split the weights: tp4-fsdp16, fsdp64-ep8.",
     )  # fmt: skip
-    stack: str = flag(default="megatron", show_default=True, metavar="NAME", help="Software, as in umm step.")
+    stack: str = flag(default="megatron", metavar="NAME", help="Software, as in umm step.")
     optimizer: str = flag(
-        type=click.Choice(list(NAMES)), default="muon", show_default=True,
+        type=click.Choice(list(NAMES)), default="muon",
         help="Whose products; muon-gram works on X·Xᵀ alone. Shampoo's roots and SOAP's bases come apart.",
     )  # fmt: skip
     placement: str | None = flag(metavar="NAME", help="Emit this placement of all weights, not the best mix.")
     coefficients: str | None = flag(
         metavar="FILE", help="TOML with steps = [[a, b, c], …]; five of Jordan's if not given."
     )
-    syrk: bool = flag(
-        is_flag=True, help="The library computes one triangle of X·Xᵀ and A²; else both are computed whole."
-    )
+    syrk: bool = flag(help="The library computes one triangle of X·Xᵀ and A²; else both are computed whole.")
     batch: int = flag(
-        type=click.IntRange(1, 4096), default=1, show_default=True, metavar="N",
+        type=click.IntRange(1, 4096), default=1, metavar="N",
         help="Equal matrices that one kernel multiplies.",
     )  # fmt: skip
-    overlap: bool = flag(is_flag=True, help="Collectives run beside the compute of other buckets.")
+    overlap: bool = flag(help="Collectives run beside the compute of other buckets.")
     backward: float = flag(
         type=Finite(0, 1e6), default=0.0, metavar="SECONDS",
         help="Backward pass before, behind which momenta move; implies --overlap.",
     )  # fmt: skip
-    resident: bool = flag(
-        is_flag=True, help="Weights live with their owners: nothing moves beside FSDP's collectives."
-    )
+    resident: bool = flag(help="Weights live with their owners: nothing moves beside FSDP's collectives.")
     emit: str | None = flag(
         type=click.Choice(["megatron", "torchtitan"]),
         help="Print only Megatron-LM's mode of each weight, or torchtitan's owner of each matrix.",

@@ -26,7 +26,7 @@ class Written(Printed):
         "-o", "--output", type=WRITE, metavar="FILE",
         help="Machine file to write, as of calibrate, instead of NAME or FILE.toml; - prints it.",
     )  # fmt: skip
-    force: bool = flag(is_flag=True, help="Overwrite an existing file.")
+    force: bool = flag(help="Overwrite an existing file.")
 
 
 @command("umm.cli.answers.new_machine:new")
@@ -63,7 +63,7 @@ class Import(Written):
 
     files: tuple[str, ...] = argument(nargs=-1, metavar="FILE… [NAME|FILE.toml]")
     nvlink: float = flag(
-        default="25GB/s", show_default=True, callback=bandwidth, metavar="RATE",
+        default="25GB/s", callback=bandwidth, metavar="RATE",
         help="Bandwidth of one NVLink in one direction, which nvidia-smi does not print: 25GB/s for NVLink 2 "
         "to 4, 50GB/s for NVLink 5.",
     )  # fmt: skip
@@ -71,7 +71,7 @@ class Import(Written):
         type=click.IntRange(2), metavar="P", help="Number of ranks, if a log does not state it, as OSU's.",
     )  # fmt: skip
     as_kernels: bool = flag(
-        "--kernels", is_flag=True,
+        "--kernels",
         help="FILES are tables of measured multiplies, or AIConfigurator's of attention and experts (which "
         "umm serve takes), Parquet or CSV: they count beside the machine file, written with the numbers of "
         "--from.",

@@ -27,9 +27,7 @@ class Peer(OfFramework, Scaled, Layered, OfProblem, Budgeted, Noisy, Limited, Pa
     Ctrl-C and --seconds print the rows found so far, and name the missing ones.
     """
 
-    refused: bool = flag(
-        is_flag=True, usual=True, help="Also list algorithms that do not apply, and what would work.",
-    )  # fmt: skip
+    refused: bool = flag(usual=True, help="Also list algorithms that do not apply, and what would work.")
     crossover: bool | None = flag(
         "--crossover/--no-crossover", default=None, usual=True,
         help="Look for other sizes at which the verdict changes.  [default: for a multiply]",

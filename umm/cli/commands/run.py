@@ -20,7 +20,7 @@ class Run(ToSchedule, FromFile, Measured, Limited, Answering, heading="Execution
     """
 
     check: bool = flag(
-        is_flag=True, usual=True,
+        usual=True,
         help="Compare C, or a chain's outputs, with float64 NumPy; exit code 4 if wrong.",
     )  # fmt: skip
     load: Path | None = flag(type=FOLDER, help="Take the operands from a checkpoint, saved in any layout.")

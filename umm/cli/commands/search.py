@@ -42,16 +42,15 @@ class Search(
         "-m", callback=dimension_list, metavar="LIST", usual=True, help="Rows of A and C: 1K,2K,4K.",
     )  # fmt: skip
     grids: str = flag(
-        type=click.Choice(["all", "square"]), default="all", show_default=True,
+        type=click.Choice(["all", "square"]), default="all",
         help="Process grids to try for 2d and cyclic: every one, or the most square.",
     )  # fmt: skip
     balanced: bool = flag(
-        is_flag=True,
         help="Also try balanced row, col and 2d, whose tiles differ by one row or column at most.",
     )  # fmt: skip
-    interleaved: bool = flag(is_flag=True, help="Also try interleaved replicas, on every c-th rank.")
+    interleaved: bool = flag(help="Also try interleaved replicas, on every c-th rank.")
     top: int | None = flag(
-        type=int, usual=True, help="List this many of the fastest instead of the front of time and memory.",
+        usual=True, help="List this many of the fastest instead of the front of time and memory.",
     )  # fmt: skip
     emit: str | None = flag(
         type=click.Choice(("torch", "jax", "umm", "torchtitan", "megatron", "nccl")), usual=True,

@@ -19,34 +19,32 @@ class Serve(OnRanks, Configured, FromModel, Printed):
     their own. Kernels are those of the engine where the machine's file has them.
     """
 
-    ranks: int | None = flag(
-        type=int, metavar="P", usual=True, help="Ranks; --tp times --attention-dp if not given."
-    )  # fmt: skip
+    ranks: int | None = flag(metavar="P", usual=True, help="Ranks; --tp times --attention-dp if not given.")
     tp: int | None = flag(
-        type=int, metavar="P", usual=True,
+        metavar="P", usual=True,
         help="Ranks that share attention's heads; --ranks if not given, else the fewest that have room.",
     )  # fmt: skip
     attention_dp: int = flag(
-        type=int, default=1, show_default=True, metavar="P", usual=True,
+        default=1, metavar="P", usual=True,
         help="Groups of them, each with its own requests.",
     )  # fmt: skip
-    moe_tp: int = flag(type=int, default=1, metavar="P", usual=True, help="Ranks that share each expert.")
-    ep: int = flag(type=int, default=1, metavar="P", usual=True, help="Groups of experts.")
+    moe_tp: int = flag(
+        default=1, show_default=False, metavar="P", usual=True,
+        help="Ranks that share each expert.",
+    )  # fmt: skip
+    ep: int = flag(default=1, show_default=False, metavar="P", usual=True, help="Groups of experts.")
     prefill_ranks: int | None = flag(
-        type=int, metavar="P", usual=True, help="Ranks that compute prompts alone, tensor parallel."
+        metavar="P", usual=True, help="Ranks that compute prompts alone, tensor parallel."
     )  # fmt: skip
     prompt: int = flag(
-        "--input", callback=dimension, default="1024", show_default=True, metavar="TOKENS", usual=True,
+        "--input", callback=dimension, default="1024", metavar="TOKENS", usual=True,
         help="Tokens of a prompt.",
     )  # fmt: skip
     answered: int = flag(
-        "--output", callback=dimension, default="1024", show_default=True, metavar="TOKENS", usual=True,
+        "--output", callback=dimension, default="1024", metavar="TOKENS", usual=True,
         help="Tokens of an answer.",
     )  # fmt: skip
-    concurrency: int = flag(
-        type=int, default=64, show_default=True, metavar="N", usual=True,
-        help="Requests at a time, of all ranks.",
-    )  # fmt: skip
+    concurrency: int = flag(default=64, metavar="N", usual=True, help="Requests at a time, of all ranks.")
     chunk: int | None = flag(
         callback=dimension, metavar="TOKENS",
         help="Tokens of prompts in one batch with those decoded; prompts have iterations of their own if not "
@@ -57,11 +55,11 @@ class Serve(OnRanks, Configured, FromModel, Printed):
         help="Type of weights, of a mixture's experts if 4 bits; else by quantization_config.",
     )  # fmt: skip
     cache: str = flag(
-        type=click.Choice(["auto", *CACHES]), default="auto", show_default=True, usual=True,
+        type=click.Choice(["auto", *CACHES]), default="auto", usual=True,
         help="Type of the cache; auto is the engine's for the precision.",
     )  # fmt: skip
     kernels: Any = flag(
-        default="vllm", show_default=True, metavar="ENGINE", usual=True,
+        default="vllm", metavar="ENGINE", usual=True,
         help="The engine and its kernels: trtllm, sglang or vllm.",
     )  # fmt: skip
     emit: str | None = flag(

@@ -49,19 +49,17 @@ class Step(OnRanks, Configured, FromModel, Paged, Answering):
         callback=dimension, metavar="TOKENS", required=True, usual=True, help="Tokens of a sequence.",
     )  # fmt: skip
     micro_batch: int | None = flag(
-        type=int, metavar="SEQUENCES", usual=True, help="Sequences of a micro-batch; 1 if not given."
+        metavar="SEQUENCES", usual=True, help="Sequences of a micro-batch; 1 if not given."
     )  # fmt: skip
     tp: int | None = flag(
-        type=int, metavar="P", usual=True, help="Tensor parallel ranks, with sequence parallel norms."
+        metavar="P", usual=True, help="Tensor parallel ranks, with sequence parallel norms."
     )  # fmt: skip
-    pp: int | None = flag(type=int, metavar="P", usual=True, help="Pipeline stages.")
-    vp: int | None = flag(
-        type=int, metavar="V", usual=True, help="Chunks of layers a stage: interleaved stages."
-    )  # fmt: skip
-    cp: int | None = flag(type=int, metavar="P", usual=True, help="Context parallel ranks.")
-    ep: int | None = flag(type=int, metavar="P", usual=True, help="Expert parallel ranks.")
+    pp: int | None = flag(metavar="P", usual=True, help="Pipeline stages.")
+    vp: int | None = flag(metavar="V", usual=True, help="Chunks of layers a stage: interleaved stages.")
+    cp: int | None = flag(metavar="P", usual=True, help="Context parallel ranks.")
+    ep: int | None = flag(metavar="P", usual=True, help="Expert parallel ranks.")
     fsdp: int | None = flag(
-        type=int, metavar="P", usual=True, help="Ranks that share weights, gathered layer by layer."
+        metavar="P", usual=True, help="Ranks that share weights, gathered layer by layer."
     )  # fmt: skip
     zero: int | None = flag(
         type=click.IntRange(0, 3),
@@ -73,7 +71,7 @@ class Step(OnRanks, Configured, FromModel, Paged, Answering):
         help="Order of the pipeline's passes; interleaved with --vp, else 1f1b, if not given.",
     )  # fmt: skip
     precision: str = flag(
-        type=click.Choice(PRECISIONS), default="bf16", show_default=True,
+        type=click.Choice(PRECISIONS), default="bf16",
         usual=True, help="Type of the layers' multiplies; attention and the head are bf16.",
     )  # fmt: skip
     recompute: str | None = flag(
@@ -96,20 +94,17 @@ class Step(OnRanks, Configured, FromModel, Paged, Answering):
         metavar="WHAT",
         help="What stays in bfloat16 in a step of fewer bits, with commas: attention, latent, mtp, last:N.",
     )  # fmt: skip
-    optimizer: str = flag(
-        type=click.Choice(OPTIMIZERS), default="adam", show_default=True,
-        help="What updates the weights.",
-    )  # fmt: skip
+    optimizer: str = flag(type=click.Choice(OPTIMIZERS), default="adam", help="What updates the weights.")
     stack: str = flag(
-        default="megatron", show_default=True, metavar="NAME",
+        default="megatron", metavar="NAME",
         help="Software whose overlap, passes and host times are assumed: megatron, "
         "megatron-hybridep, megatron-26.06, megatron-26.06-head, megatron-plain, torchtitan, fsdp1, jax, "
         "eager.",
     )  # fmt: skip
     power: float = flag(callback=_watts, metavar="500W", help="Power limit of a device, below its own.")
-    searches: bool = flag("--search", is_flag=True, usual=True, help="Choose the sizes that are not given.")
+    searches: bool = flag("--search", usual=True, help="Choose the sizes that are not given.")
     peers: bool = flag(
-        is_flag=True, usual=True,
+        usual=True,
         help="Compare published recipes, each at its best micro-batch and recomputation, and the best of "
         "all: ZeRO-1, FSDP2, HSDP, TP8, TP8 + PP, EP.",
     )  # fmt: skip
@@ -122,4 +117,4 @@ class Step(OnRanks, Configured, FromModel, Paged, Answering):
         type=click.Choice(["megatron", "torchtitan"]), usual=True,
         help="Print the configuration as the flags of Megatron-LM or as torchtitan's TOML, alone.",
     )  # fmt: skip
-    top: int = flag(type=click.IntRange(1, 100), default=5, show_default=True, help="Rows of a search.")
+    top: int = flag(type=click.IntRange(1, 100), default=5, help="Rows of a search.")

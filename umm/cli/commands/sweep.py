@@ -33,7 +33,7 @@ class Sweep(Axes, OfChains, Scaled, Budgeted, Limited, Printed):
     n: Any = flag("-n", callback=dimension_list, metavar="LIST", usual=True, help="Columns of B and C.")
     k: Any = flag("-k", callback=dimension_list, metavar="LIST", usual=True, help="Columns of A, rows of B.")
     machine: str = flag(
-        default="h100-8", show_default=True, metavar="LIST", usual=True,
+        default="h100-8", metavar="LIST", usual=True,
         help="Machines of 'umm machine list' or machine files.",
     )  # fmt: skip
     layouts: str | None = flag(
@@ -43,20 +43,20 @@ class Sweep(Axes, OfChains, Scaled, Budgeted, Limited, Printed):
         metavar="LIST", help="Layouts to choose from: every assignment of them to a chain's tensors.",
     )  # fmt: skip
     memory: str = flag(
-        default="none", show_default=True, metavar="BUDGET",
+        default="none", metavar="BUDGET",
         help="Memory limit of a rank; points that need more are stored as too large.",
     )  # fmt: skip
     executor: str = flag(
-        default="sim", show_default=True, metavar="NAME",
+        default="sim", metavar="NAME",
         help="Executor of the schedules; bound stores lower bounds.",
     )  # fmt: skip
     pool: str = flag(
-        default="process", show_default=True, metavar="NAME", usual=True,
+        default="process", metavar="NAME", usual=True,
         help="process: processes of this host; mpi: the ranks of mpiexec; dask: a cluster; none: this "
         "process alone.",
     )  # fmt: skip
     jobs: int | None = flag(
-        type=int, metavar="N", usual=True,
+        metavar="N", usual=True,
         help="Number of processes; one per core, or what the pool has, if not given.",
     )  # fmt: skip
     store: Path = flag(

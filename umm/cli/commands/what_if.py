@@ -33,7 +33,7 @@ class WhatIf(OfFramework, SearchedAxes, ChainSearched, Budgeted, Paged, Limited,
         "fabric*bandwidth.",
     )  # fmt: skip
     reach: float = flag(
-        type=Finite(min=1.0, min_open=True), default=4.0, show_default=True, metavar="X", usual=True,
+        type=Finite(min=1.0, min_open=True), default=4.0, metavar="X", usual=True,
         help="Largest factor to try for a number; the smallest is its inverse.",
     )  # fmt: skip
     measured: float | None = flag(
@@ -45,6 +45,6 @@ class WhatIf(OfFramework, SearchedAxes, ChainSearched, Budgeted, Paged, Limited,
         help="With --measured: a training step, as 'umm step … --json -o FILE' wrote it.",
     )  # fmt: skip
     margin: float = flag(
-        type=Finite(min=0.0, max=0.5), default=0.01, show_default=True, metavar="SHARE",
+        type=Finite(min=0.0, max=0.5), default=0.01, metavar="SHARE",
         help="How much better another choice must be to be reported.",
     )  # fmt: skip

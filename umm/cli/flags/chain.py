@@ -73,10 +73,8 @@ class OfChain(OfSizes, heading="Chain"):
         multiple=True, metavar="KEY", help="Read --model's config.json without this key; may be repeated.",
     )  # fmt: skip
     sizes: Mapping[str, Any] = size_flags(dimension, "SIZE")
-    backward: bool = flag(is_flag=True, usual=True, help="Add the gradients, given dY.")
-    decode: bool = flag(
-        is_flag=True, help="Compute one token of each of --batch sequences, after --context tokens.",
-    )  # fmt: skip
+    backward: bool = flag(usual=True, help="Add the gradients, given dY.")
+    decode: bool = flag(help="Compute one token of each of --batch sequences, after --context tokens.")
     weights: str = flag(
         default="", metavar="TYPE",
         help="Type of the weights of a forward part, if another: fp8, with a scale for each 128 elements; "
@@ -87,11 +85,11 @@ class OfChain(OfSizes, heading="Chain"):
         help="Type of the cache of keys and values: fp8, or the chain's own; prompts then write it.",
     )  # fmt: skip
     dropout: float = flag(
-        type=float, default=0.0, metavar="RATE",
+        default=0.0, metavar="RATE",
         help="Share of an MLP's activations that are dropped, the same ones in every layout.",
     )  # fmt: skip
     routing: str = flag(
-        default="uniform", metavar="RULE|FILE",
+        default="uniform", show_default=False, metavar="RULE|FILE",
         help="How tokens are routed to experts: uniform, zipf:1.2, balanced, or a file: one line with the "
         "rows of each expert, or a line per token with its experts.",
     )  # fmt: skip
@@ -354,7 +352,7 @@ class Layered(OfChain, heading="Chain"):
         "all of a --model's if not given.",
     )  # fmt: skip
     recompute: tuple[str, ...] = flag(
-        type=Several(RECOMPUTE), default=RECOMPUTE[0], metavar="none|attention|all",
+        type=Several(RECOMPUTE), default=RECOMPUTE[0], show_default=False, metavar="none|attention|all",
         help="What the backward part computes again instead of keeping it; umm peers takes the first of a "
         "list that fits.",
     )  # fmt: skip

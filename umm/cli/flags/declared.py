@@ -25,6 +25,11 @@ HEADINGS = (
 )  # fmt: skip
 """Of the groups in a command's help, in this order."""
 
+IMPLIED: Mapping[Any, Mapping[str, Any]] = {
+    bool: {"is_flag": True}, int: {"type": int}, int | None: {"type": int}, float: {"type": float},
+}  # fmt: skip
+"""Click's arguments of a flag that follow from the type of its field; its default is shown unless empty."""
+
 
 @dataclass(frozen=True)
 class Flag:
@@ -34,12 +39,16 @@ class Flag:
     usual: bool
     settings: Mapping[str, Any]
 
-    def option(self, name: str, default: Any = None) -> click.Option:
-        """Return the Click option that sets a field, which ``UMM_<NAME>`` can also set."""
+    def option(self, name: str, kind: Any, default: Any = None) -> click.Option:
+        """Return the Click option that sets a field of a kind, which ``UMM_<NAME>`` can also set."""
         names = self.names or (f"--{name.replace('_', '-')}",)
         long = next((x for x in names if x.startswith("--")), names[0])
         variable = "UMM_" + long.split("/")[0].strip("- ").replace("-", "_").upper()
         settings = dict(self.settings) if default is None else {**self.settings, "default": default}
+        if "callback" not in settings:
+            settings = {**IMPLIED.get(kind, {}), **settings}
+        usual = settings.get("default")
+        settings.setdefault("show_default", bool(usual) and usual is not True)
         if not callable(text := settings.get("help")):
             return click.Option([*names, name], envvar=variable, **settings)
         late = Late([*names, name], envvar=variable, **settings | {"help": None})
@@ -257,7 +266,7 @@ def command(
             first = next(y for y in reversed(asked.__mro__) if x.name in vars(y).get("names", ()))
             for key, each in x.metadata.get("flags", {}).items():
                 key = key or x.name
-                params.append(each.option(key, defaults.get(key)))
+                params.append(each.option(key, x.type, defaults.get(key)))
                 groups[key] = (cast(type[Asked], first).heading, each.usual)
         if len(params) > MAX_UNGROUPED_FLAGS:
             params.append(click.Option(

@@ -80,9 +80,9 @@ def into_file(ctx: click.Context, param: click.Parameter, path: Path | None) -> 
 class Printed(Asked, heading="Output"):
     """The form of the output."""
 
-    as_json: bool = flag("--json", is_flag=True, usual=True, help="One JSON object on stdout.")
-    quiet: bool = flag(is_flag=True, help="No progress and no notes on stderr.")
-    no_color: bool = flag(is_flag=True, help="No colour; so does NO_COLOR.")
+    as_json: bool = flag("--json", usual=True, help="One JSON object on stdout.")
+    quiet: bool = flag(help="No progress and no notes on stderr.")
+    no_color: bool = flag(help="No colour; so does NO_COLOR.")
 
 
 class Answering(Printed, heading="Output"):
@@ -97,7 +97,7 @@ class Located(Asked, heading="Machine"):
     """A machine."""
 
     machine: Any = flag(
-        metavar="NAME|FILE", shell_complete=among(machines), show_default=True, usual=True,
+        metavar="NAME|FILE", shell_complete=among(machines), usual=True,
         help="A machine of 'umm machine list' or a machine file.",
     )  # fmt: skip
     nodes: str | None = flag(
@@ -221,7 +221,7 @@ class Typed(Asked, heading="Problem"):
     """The types of the elements."""
 
     dtype: str = flag(
-        default="float32", show_default=True, metavar="TYPE", shell_complete=among(lambda: DTYPES),
+        default="float32", metavar="TYPE", shell_complete=among(lambda: DTYPES),
         usual=True,
         help=f"Type of A and B: {', '.join(DTYPES)}, or short: bf16, fp16, f32, f64, fp8 (e4m3); "
         "fp8xe5m2 if A and B differ, fp8:128 for a scale per 128 elements along k.",
@@ -295,12 +295,12 @@ class OfProblem(OfSizes, heading="Problem"):
     """A multiply, laid out."""
 
     a: str = flag(
-        default="row", show_default=True, metavar="LAYOUT", usual=True,
+        default="row", metavar="LAYOUT", usual=True,
         help="Layout of A: row, col, 2d, 2d:3x4, cyclic:256x128:3x4, …, then @c for c replicas; shard(0), "
         "dtensor:…, jax:….",
     )  # fmt: skip
-    b: str = flag(default="row", show_default=True, metavar="LAYOUT", usual=True, help="Layout of B.")
-    c: str = flag(default="row", show_default=True, metavar="LAYOUT", usual=True, help="Layout of C.")
+    b: str = flag(default="row", metavar="LAYOUT", usual=True, help="Layout of B.")
+    c: str = flag(default="row", metavar="LAYOUT", usual=True, help="Layout of C.")
 
     @property
     def problem(self) -> "Problem":
@@ -317,7 +317,7 @@ class Executed(Asked, heading="Execution"):
     """Who executes, with its own options."""
 
     executor: str = flag(
-        default="numpy", show_default=True, metavar="NAME", shell_complete=among(executors),
+        default="numpy", metavar="NAME", shell_complete=among(executors),
         help="Executor; 'umm doctor' lists what can run here.",
     )  # fmt: skip
     options: dict[str, Any] = flag(
@@ -329,12 +329,8 @@ class Executed(Asked, heading="Execution"):
 class Measured(Executed, heading="Execution"):
     """Who executes a schedule and how often."""
 
-    iters: int = flag(
-        type=click.IntRange(max=MOST_RUNS), default=10, show_default=True, help="Measured runs.",
-    )  # fmt: skip
-    warmup: int = flag(
-        type=click.IntRange(0, MOST_RUNS), default=1, show_default=True, help="Warm-up runs before them.",
-    )  # fmt: skip
+    iters: int = flag(type=click.IntRange(max=MOST_RUNS), default=10, help="Measured runs.")
+    warmup: int = flag(type=click.IntRange(0, MOST_RUNS), default=1, help="Warm-up runs before them.")
     scale: Fraction | None = flag(
         callback=scale, metavar="1/16", help="Scale m, n and k by this factor, to fit this host.",
     )  # fmt: skip
@@ -353,7 +349,7 @@ class Noisy(Asked, heading="Noise"):
         metavar="COUNT:RATE", help="Slow ranks: 1:0.8 is one random rank that computes at 80 %.",
     )  # fmt: skip
     draws: int = flag(
-        type=click.IntRange(1, 100_000), default=200, show_default=True,
+        type=click.IntRange(1, 100_000), default=200,
         help="Number of draws of --jitter and --straggler.",
     )  # fmt: skip
     seed: int = flag(

@@ -36,7 +36,7 @@ class Scheduled(OfProblem, heading="Schedule"):
     """The choices of a schedule beyond its problem."""
 
     algorithm: str = flag(
-        default=UNIVERSAL, show_default=True, metavar="NAME", shell_complete=among(names),
+        default=UNIVERSAL, metavar="NAME", shell_complete=among(names),
         help="Another algorithm, which redistributes in and out of its own layouts: cannon, summa, …",
     )  # fmt: skip
     settings: tuple[str, ...] = flag(
@@ -44,7 +44,7 @@ class Scheduled(OfProblem, heading="Schedule"):
         help="An option of another algorithm; may be given several times.",
     )  # fmt: skip
     stationary: str = flag(
-        default="auto", show_default=True, metavar="A|B|C|auto", usual=True,
+        default="auto", metavar="A|B|C|auto", usual=True,
         help="Matrix that stays in place; auto is the largest. Of a chain also by what multiplies write: "
         "dW1=A,H=B.",
     )  # fmt: skip
