@@ -14,38 +14,21 @@ BLACK, ORANGE, SKY, GREEN = "#000000", "#E69F00", "#56B4E9", "#009E73"
 YELLOW, BLUE, VERMILLION, PURPLE = "#F0E442", "#0072B2", "#D55E00", "#CC79A7"
 GREY, DARK_GREY = "#D9D9D9", "#777777"
 
-KIND_COLOURS = {
-    "gemm": GREEN,
-    "get": SKY,
-    "put": BLUE,
-    "accumulate": ORANGE,
-    "reduce": VERMILLION,
-    "broadcast": PURPLE,
-    "map": DARK_GREY,
-    "local": YELLOW,
-    "barrier": BLACK,
+# Of a kind of action its colour; the height of its bars in pixels, so that kinds on one lane differ without
+# colour; and its mark.
+_KINDS = {
+    "gemm": (GREEN, 13, "circle"),
+    "get": (SKY, 9, "square"),
+    "put": (BLUE, 7, "triangle-up"),
+    "accumulate": (ORANGE, 9, "diamond"),
+    "reduce": (VERMILLION, 5, "cross"),
+    "broadcast": (PURPLE, 3, "x"),
+    "map": (DARK_GREY, 9, "triangle-down"),
+    "local": (YELLOW, 3, "star"),
 }
-# Height of a kind's bars in pixels, so that kinds on one lane differ without colour.
-KIND_WIDTHS = {
-    "gemm": 13,
-    "get": 9,
-    "put": 7,
-    "accumulate": 9,
-    "reduce": 5,
-    "broadcast": 3,
-    "map": 9,
-    "local": 3,
-}
-KIND_SYMBOLS = {
-    "gemm": "circle",
-    "get": "square",
-    "put": "triangle-up",
-    "accumulate": "diamond",
-    "reduce": "cross",
-    "broadcast": "x",
-    "map": "triangle-down",
-    "local": "star",
-}
+KIND_COLOURS = {kind: colour for kind, (colour, _, _) in _KINDS.items()} | {"barrier": BLACK}
+KIND_WIDTHS = {kind: width for kind, (_, width, _) in _KINDS.items()}
+KIND_SYMBOLS = {kind: symbol for kind, (_, _, symbol) in _KINDS.items()}
 # Part of a breakdown: its label, colour and pattern.
 PART_LOOKS = {
     "compute": ("compute", GREEN, ""),
