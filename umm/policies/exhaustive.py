@@ -15,6 +15,7 @@ optimum.
 import heapq
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import cache, partial
 from itertools import count
 from math import inf
 from time import monotonic
@@ -23,7 +24,7 @@ from umm.policies.annealing import improved
 from umm.policies.graph import Graph
 from umm.policies.greedy import cost_greedy, greedy
 from umm.policies.ir import Limits, Step, Steps, total
-from umm.policies.parts import Masked, Part, Parts, State, StepBound, bits, selections
+from umm.policies.parts import Masked, Part, State, StepBound, bits, selections
 
 TRIES = 100_000  # steps a search tries before it settles for the best it has: a second or a few
 SOON = 3_000  # steps it tries before it looks for better steps to begin with
@@ -71,7 +72,7 @@ class _Search:
 
     def __init__(self, graph: Graph, limits: Limits) -> None:
         self.graph, self.limits, self.masked = graph, limits, Masked(graph)
-        self.parts = Parts(self.masked)
+        self.parts = cache(partial(Part, self.masked))  # by the data fetched
         self.least = StepBound(self.masked, self.parts, limits).least
         self.steps = greedy(graph, limits)
         self.cost = total(graph, self.steps)
@@ -139,7 +140,7 @@ class _Search:
 
     def _key(self, state: State) -> tuple[object, ...]:
         """Return a key that is equal for states that can be finished at the same cost."""
-        part = self.parts[state.fetched]
+        part = self.parts(state.fetched)
         ready = sorted([self.masked.kinds[i] for i in bits(part.ready & ~state.done)])
         pending = sorted([self.masked.send[i] for i in bits(state.done & self.masked.sending & ~state.sent)])
         return (part.key, tuple(ready), tuple(pending))
@@ -147,7 +148,7 @@ class _Search:
     def _reach(self, state: State, spent: float) -> Iterator[tuple[float, float, State, Masks]]:
         """Yield bound, cost so far and step of the states one step away that may lead to a better end."""
         fetched, done, sent, compute, sends = state
-        part = self.parts[fetched]
+        part = self.parts(fetched)
         cost = self.cost - self.tolerance
         idle_communication = cost - spent - part.fetch - sends
         idle_compute = cost - spent - compute

@@ -1,6 +1,6 @@
 """A rank's state in the search for the best steps: bit masks, ready multiplies, a bound on the rest."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from itertools import accumulate, combinations, zip_longest
 from math import inf
 from typing import NamedTuple
@@ -110,19 +110,6 @@ class Part:
             yield sum(fetch[x] for x in bits(mask)), mask, more
 
 
-class Parts(dict[int, Part]):
-    """The part of each set of fetched data, made when it is first asked for."""
-
-    def __init__(self, graph: Masked) -> None:
-        super().__init__()
-        self.graph = graph
-
-    def __missing__(self, fetched: int) -> Part:
-        """Make a part."""
-        part = self[fetched] = Part(self.graph, fetched)
-        return part
-
-
 def selections(groups: Sequence[tuple[float, list[int]]], room: int) -> Iterator[tuple[float, int, float]]:
     """Yield (seconds, mask, least that could be added) for up to ``room`` of grouped equal bits."""
 
@@ -181,7 +168,7 @@ class StepBound:
     gemm; a step's limits leave no room for more than so much overlap.
     """
 
-    def __init__(self, graph: Masked, parts: Parts, limits: Limits) -> None:
+    def __init__(self, graph: Masked, parts: Callable[[int], Part], limits: Limits) -> None:
         self.graph, self.parts, self.limits = graph, parts, limits
         self.ends: dict[int, tuple[float, float]] = {}
         self.talk_sums: dict[tuple[int, int], tuple[list[float], list[float]]] = {}
@@ -189,7 +176,7 @@ class StepBound:
 
     def least(self, spent: float, state: State) -> float:
         """Return the cost so far and the least that must still come, in seconds."""
-        graph, part, done = self.graph, self.parts[state.fetched], state.done
+        graph, part, done = self.graph, self.parts(state.fetched), state.done
         least = max(part.fetch + state.sends, state.compute, part.fetch + part.tail)
         if done != graph.all_gemms:
             ends = self.ends.get(done)
