@@ -3,7 +3,6 @@
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from fractions import Fraction
-from functools import partial
 from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 import click
@@ -15,10 +14,17 @@ from umm.errors import InputError
 from umm.numbers import parse_whole, whole_in
 
 if TYPE_CHECKING:
+    from rich.console import Console
+
     from umm.space.scaling import Scale, Scaling
     from umm.space.search.walk import Progress
 
 WEAK = ("m", "n", "k", "tokens", "length")
+NUMBERS = (
+    "nodes", "ranks", "m", "n", "k", "tokens", "sequences", "makespan", "speed-up", "efficiency", "GPU-s",
+    "memory", "gap", "$/million",
+)  # fmt: skip
+"""Headings of columns that are aligned on the right."""
 
 
 class Scaled(OfChain, heading="Machine"):
@@ -183,7 +189,15 @@ def compare_scales(
 
 def show_scales(asked: Scaled, scaling: "Scaling", more: dict[str, Any]) -> None:
     """Give numbers side by side as the answer, as JSON with something more."""
-    from umm.cli.printed.tables import print_scaling
+    from umm.cli.printed.output import print_fitting
 
-    record, shown = more | {"scaling": scaling.to_dict()}, partial(print_scaling, scaling=scaling)
-    asked.answer(lambda: record, shown, [scaling])
+    def shown(console: "Console") -> None:
+        grows = f"; {scaling.grows}" if scaling.grows else ""
+        console.print(f"{scaling.words} on {scaling.machine}{grows}")
+        print_fitting(console, scaling.in_words(), NUMBERS, ["dim", *[""] * len(scaling.rows)])
+        if scaling.left_out:
+            console.print(scaling.left_out)
+        if scaling.verdict:
+            console.print(scaling.verdict, style="bold")
+
+    asked.answer(lambda: more | {"scaling": scaling.to_dict()}, shown, [scaling])
