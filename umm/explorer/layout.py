@@ -122,15 +122,14 @@ def _program(presets: Sizes, models: Sizes) -> list[Any]:
         _presets("models", models, "sizes of public models"),
         _field("dtype", choice("dtype", DTYPES)),
         _field("dropout"),
-        html.Div(
-            pills("decode", [{"label": "all tokens", "value": "0"}, {"label": "decode one", "value": "1"}]),
-            id="decode-field",
-        ),
-        html.Div(
-            pills("backward", [{"label": "forward", "value": "0"}, {"label": "and backward", "value": "1"}]),
-            id="backward-field",
-        ),
+        _either("decode", "all tokens", "decode one"),
+        _either("backward", "forward", "and backward"),
     ]
+
+
+def _either(name: str, no: str, yes: str) -> Any:
+    labels = [{"label": no, "value": "0"}, {"label": yes, "value": "1"}]
+    return html.Div(pills(name, labels), id=f"{name}-field")
 
 
 def _presets(name: str, presets: Sizes, label: str) -> Any:
