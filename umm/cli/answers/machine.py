@@ -140,20 +140,12 @@ def machine_record(machine: Machine) -> dict[str, Any]:
     }
 
 
-def shown_record(machine: Machine) -> dict[str, Any]:
-    """Return a machine with its links, the bandwidth between devices, and the source of every number."""
-    matrix = machine.bandwidth_matrix().tolist() if machine.device_count <= MOST_SHOWN else None
-    facts = [fact._asdict() for fact in machine.facts]
-    links = [link._asdict() for link in machine.links]
-    return {"machine": machine_record(machine) | {"bandwidth": matrix, "links": links, "facts": facts}}
-
-
-def copied_in_words(others: Mapping[str, Sequence[str]], width: int = 80) -> list[str]:
+def copied_in_words(others: Mapping[str, Sequence[str]]) -> list[str]:
     """Return lines that name the numbers of a file that are still another machine's."""
     lines: list[str] = []
     for other, keys in others.items():
         line = f"{counted(len(keys), 'number')} still of {other}: {', '.join(keys)}"
-        lines += textwrap.wrap(line, width, break_on_hyphens=False, break_long_words=False)
+        lines += textwrap.wrap(line, 80, break_on_hyphens=False, break_long_words=False)
     return lines
 
 
