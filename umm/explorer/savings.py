@@ -19,7 +19,7 @@ from umm.program.problem import MATRICES
 from umm.space import Space, search
 from umm.space.budget import limit_of
 from umm.space.pricing.multiplies import MultiplyPricer
-from umm.space.scaling import Scale, devices_of
+from umm.space.scaling import Scale
 from umm.space.search.walk import BestFirst
 
 TIMES = (1, 2, 4, 8, 16, 32, 64)  # what m is multiplied by
@@ -247,5 +247,5 @@ def search_each(
             send(f"{count} {over}: {error}")
             continue
         best, nodes = result.top[0], count if over == "nodes" else None
-        used, gap = devices_of(target, ranks), result.gap
-        send(Scale(ranks, used, best.words, best.makespan_s, best.memory_bytes, gap, nodes))
+        figures = best.words, best.makespan_s, best.memory_bytes
+        send(Scale.of(target, ranks, *figures, gap=result.gap, nodes=nodes))

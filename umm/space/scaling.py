@@ -27,6 +27,14 @@ class Scale:
     sequences: int = 1  # equal parts of the tokens that attend to themselves alone; 1 without attention
     without: Sequence[str] = ()  # parts left out, in words, since the comparison was ended early
 
+    @classmethod
+    def of(
+        cls, machine: Machine, ranks: int, chosen: str, makespan_s: float, memory_bytes: int, **more: Any
+    ) -> "Scale":
+        """Return the best of so many ranks of a machine."""
+        devices = len({machine.device_of(rank, ranks) for rank in range(ranks)})
+        return cls(ranks, devices, chosen, makespan_s, memory_bytes, **more)
+
     @property
     def count(self) -> int:
         """The number of nodes, or of ranks where those were asked for."""
@@ -40,11 +48,6 @@ def in_words(count: int | str, by_nodes: bool) -> str:
     ('1 node', '8 ranks')
     """
     return f"{count} {'node' if by_nodes else 'rank'}{'' if str(count) == '1' else 's'}"
-
-
-def devices_of(machine: Machine, ranks: int) -> int:
-    """Return how many devices so many ranks use."""
-    return len({machine.device_of(rank, ranks) for rank in range(ranks)})
 
 
 @dataclass(frozen=True)

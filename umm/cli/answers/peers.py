@@ -30,7 +30,7 @@ from umm.space.peers import peers as comparing
 from umm.space.peers.contender import BEST, FOUND, Row, Scheme, Stack, over_routings
 from umm.space.peers.multiplies import PDGEMM, Way
 from umm.space.peers.table import Peers
-from umm.space.scaling import NO_ROOM, Scale, devices_of
+from umm.space.scaling import NO_ROOM, Scale
 from umm.space.search.noise import Noise
 from umm.space.search.robustness import Spread, spread
 from umm.space.search.walk import Progress
@@ -174,8 +174,8 @@ def _best_of(asked: Peer, report: Progress) -> tuple[str, Scale]:
         named = cast("Scheme", best.contender).named(_schemes(result))
         chosen = ", ".join(x for x in (named, best.how) if x)
     chosen += "" if best.fits else NO_ROOM
-    used = devices_of(machine, result.ranks)
-    return words, Scale(result.ranks, used, chosen, best.makespan_s, best.memory_bytes, without=without)
+    figures = chosen, best.makespan_s, best.memory_bytes
+    return words, Scale.of(machine, result.ranks, *figures, without=without)
 
 
 def _as_simulate(ctx: click.Context, result: Peers, row: Row) -> str:

@@ -24,7 +24,7 @@ from umm.executor import executor
 from umm.machines import Machine
 from umm.space import Choice, Found, SearchInterruptedError, Space
 from umm.space import search as find
-from umm.space.scaling import Scale, devices_of
+from umm.space.scaling import Scale
 from umm.space.search.noise import Noise
 from umm.space.search.robustness import robust
 from umm.space.search.walk import Progress
@@ -147,9 +147,8 @@ def _best_of(asked: Search, report: Progress, answers: list[Found]) -> tuple[str
     answers.append(result)
     best, ranks = result.top[0], result.points.ranks
     words = result.points.words.rpartition(";")[0] or result.points.words.rpartition(", ")[0]
-    used = devices_of(machine, ranks)
-    seconds, nbytes = best.makespan_s, best.memory_bytes
-    return words, Scale(ranks, used, best.words, seconds, nbytes, result.gap, without=without)
+    figures = best.words, best.makespan_s, best.memory_bytes
+    return words, Scale.of(machine, ranks, *figures, gap=result.gap, without=without)
 
 
 def shown_best(

@@ -131,7 +131,7 @@ def simulate(asked: Simulate) -> None:
 
 def _timed(asked: Simulate, report: "Progress") -> "tuple[str, Scale]":
     """Return the program in words, and its time and memory."""
-    from umm.space.scaling import NO_ROOM, Scale, devices_of
+    from umm.space.scaling import NO_ROOM, Scale
 
     machine = asked.hardware
     if asked.layers is not None:
@@ -142,15 +142,14 @@ def _timed(asked: Simulate, report: "Progress") -> "tuple[str, Scale]":
         words = f"{layers.layers} layers of {layers.trace.schedule.program.name}"
         if layers.memory_bytes > usual_limit(device_share(machine, ranks)):
             chosen += NO_ROOM
-        used = devices_of(machine, ranks)
-        return words, Scale(ranks, used, chosen, layers.makespan_s, layers.memory_bytes)
+        return words, Scale.of(machine, ranks, chosen, layers.makespan_s, layers.memory_bytes)
     schedule = asked.request().schedule
     program, ranks = schedule.program, schedule.ranks
     chosen = program.layout_words if program.kind == "problem" else str(asked.layouts or "its own layouts")
     memory = int(schedule.memory_bytes.max())
     seconds = executor("sim").makespan(schedule)
     words = program.facts("")[0][1].rstrip(", ")
-    return words, Scale(ranks, devices_of(machine, ranks), chosen, seconds, memory)
+    return words, Scale.of(machine, ranks, chosen, seconds, memory)
 
 
 def sure_of(trace: Trace, request: Request | None) -> "Beside":

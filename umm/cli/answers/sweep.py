@@ -14,7 +14,7 @@ from umm.errors import InputError
 from umm.files import shown
 from umm.program import Outline
 from umm.space import Space
-from umm.space.scaling import Scale, devices_of
+from umm.space.scaling import Scale
 from umm.space.search.walk import Progress as Settled
 from umm.space.store.database import Store, checked_export
 from umm.space.store.model import model_digest
@@ -95,9 +95,8 @@ def _best_stored(asked: Sweep, report: Settled) -> tuple[str, Scale]:
     best = runs.iloc[0]
     dtype = best["dtype"]
     chosen = f"A {best.a}, B {best.b}, C {best.c}, stationary {best.stationary}"
-    used, memory = devices_of(machine, ranks), int(best.memory_bytes)
     words = f"C = AB with m={m}, n={n}, k={k}, {dtype}"
-    return words, Scale(ranks, used, chosen, float(best.time_s), memory)
+    return words, Scale.of(machine, ranks, chosen, float(best.time_s), int(best.memory_bytes))
 
 
 def _spaces(asked: Sweep) -> list[Space]:
