@@ -83,6 +83,20 @@ PUBLISHED = {  # billions, as their model cards on Hugging Face say
             "hidden_size": 1152, "intermediate_size": 4304, "num_hidden_layers": 27, "patch_size": 14,
         },
     }),
+    "Qwen2-VL-7B": (8.291, sizes(
+        3584, 28, 28, 4, 18944, 152064, model_type="qwen2_vl", vision_config={
+            "depth": 32, "embed_dim": 1280, "hidden_size": 3584, "mlp_ratio": 4, "patch_size": 14,
+            "in_channels": 3, "spatial_merge_size": 2, "temporal_patch_size": 2,
+        },
+    )),
+    "GLM-4.1V-9B": (10.293, {
+        "model_type": "glm4v", "tie_word_embeddings": False,
+        "text_config": sizes(4096, 40, 32, 2, 13696, 151552, model_type="glm4v_text", attention_bias=True),
+        "vision_config": {
+            "depth": 24, "hidden_size": 1536, "intermediate_size": 13696, "out_hidden_size": 4096,
+            "hidden_act": "silu", "patch_size": 14, "spatial_merge_size": 2, "temporal_patch_size": 2,
+        },
+    }),
     "Trinity-Mini": (26.1, sizes(
         2048, 32, 32, 4, 6144, 200192, model_type="afmoe", head_dim=128, global_attn_every_n_layers=4,
         moe_intermediate_size=1024, num_dense_layers=2, num_experts=128, num_experts_per_tok=8,

@@ -119,7 +119,9 @@ def model_of(values: Any, path: str, ignore: Collection[str] = ()) -> Model:
     expert_dtype = keys.text("expert_dtype", default="")
     if expert_dtype:
         quantization = {**quantization, "expert_dtype": expert_dtype}
-    vision, vision_is_known = vision_parameters((outside or keys).values.get("vision_config"), hidden)
+    vision, vision_is_known = vision_parameters(
+        (outside or keys).values.get("vision_config"), hidden, str(values.get("model_type"))
+    )
     tied = keys.flag("tie_word_embeddings", "tie_embedding", default=family.tied)
     dtype = keys.text("torch_dtype", "dtype", default="bfloat16")
     positions = keys.number("n_positions", "max_position_embeddings") if family.positions >= 0 else 0
