@@ -41,10 +41,10 @@ CONFIGS: dict[str, tuple[dict[str, Any], int]] = {
     "heads of another width": (BASE | {"head_dim": 4}, 4 * (DENSE + ATTENTION) + ENDS),
     "gpt-2": (
         {"model_type": "gpt2", "n_embd": 8, "n_head": 4, "n_layer": 2, "n_positions": 16, "vocab_size": 32},
-        2 * (4 * 64 + 4 * 8 + 2 * 8 * 32 + 32 + 8 + 4 * NORM) + TABLE + 16 * 8 + NORM,
+        2 * (4 * 64 + 4 * 8 + 2 * 8 * 32 + 32 + 8 + 4 * NORM) + TABLE + 16 * 8 + 2 * NORM,
     ),
     "relu2 without a gate": (BASE | {"model_type": "nemotron", "hidden_act": "relu2"},
-        4 * (DENSE - 8 * 12 + 2 * NORM) + ENDS),
+        4 * (DENSE - 8 * 12 + 2 * NORM) + ENDS + NORM),
     "mixtral": (
         BASE | {"num_local_experts": 6, "num_experts_per_tok": 2, "intermediate_size": 4}, 4 * SPARSE + ENDS
     ),

@@ -160,9 +160,52 @@ def test_parameters_are_those_published(name):
     assert count(model_of(config, name)).parameters == pytest.approx(billions * 1e9, rel=0.01)
 
 
+EXACT = {  # parameters of their files on Hugging Face, or of transformers' classes
+    "OLMoE-1B-7B": (6919161856, sizes(
+        2048, 16, 16, 16, 1024, 50304, model_type="olmoe", num_experts=64, num_experts_per_tok=8,
+    )),
+    "Command-R+": (103810674688, sizes(
+        12288, 64, 96, 8, 33792, 256000, model_type="cohere", use_qk_norm=True,
+    ) | {"tie_word_embeddings": True}),
+    "StableLM-3B-4E1T": (2795443200, sizes(2560, 32, 32, 32, 6912, 50304, model_type="stablelm")),
+    "Qwen-7B": (7721324544, sizes(4096, 32, 32, 32, 22016, 151936, model_type="qwen")),
+    "GPT-2": (124439808, {
+        "model_type": "gpt2", "n_embd": 768, "n_layer": 12, "n_head": 12, "n_positions": 1024,
+        "vocab_size": 50257,
+    }),
+    "GPT-J-6B": (6050882784, {
+        "model_type": "gptj", "n_embd": 4096, "n_layer": 28, "n_head": 16, "vocab_size": 50400,
+        "activation_function": "gelu_new",
+    }),
+    "EXAONE-4.0-1.2B": (1279391488, sizes(
+        2048, 30, 32, 8, 4096, 102400, model_type="exaone4", head_dim=64,
+    ) | {"tie_word_embeddings": True}),
+    "MiniCPM-2B": (2724880896, {
+        key: value for key, value in sizes(2304, 40, 36, 36, 5760, 122753, model_type="minicpm").items()
+        if key != "tie_word_embeddings"
+    }),
+    "GLM-4-9B-Chat": (9399951360, {
+        "model_type": "chatglm", "hidden_size": 4096, "num_layers": 40, "num_attention_heads": 32,
+        "multi_query_group_num": 2, "ffn_hidden_size": 13696, "kv_channels": 128, "add_qkv_bias": True,
+        "padded_vocab_size": 151552, "rope_ratio": 500,
+    }),
+    "Granite-4.0-Micro": (3402836480, sizes(
+        2560, 40, 40, 8, 8192, 100352, model_type="granitemoehybrid", num_local_experts=0,
+        shared_intermediate_size=8192, layer_types=["attention"] * 40, **MAMBA_2,
+    ) | {"tie_word_embeddings": True}),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", EXACT)
+def test_parameters_are_exact(name):
+    parameters, config = EXACT[name]
+    assert count(model_of(config, name)).parameters == parameters
+
+
 @pytest.mark.parametrize(
     ("config", "key"),
     [
+        (sizes(2048, 32, 16, 16, 8192, 219520, model_type="motif", hidden_act="poly_norm"), "hidden_act"),
         (sizes(768, 12, 12, 12, 3072, 30522, model_type="bert", type_vocab_size=2), "type_vocab_size"),
         (
             {"d_model": 768, "num_layers": 12, "relative_attention_num_buckets": 32},

@@ -27,7 +27,8 @@ from umm.program.models.weights import check_quantization
 
 _TEXT = ("text_config", "llm_config", "language_config")
 _GATES = ("silu", "swish", "swiglu", "gelu_pytorch_tanh", "swigluoai", "swiglu_oai", "situ")
-"""Activations that configs of models with a gate name; those without have gelu, gelu_new, relu or relu2."""
+_PLAIN = ("gelu", "gelu_new", "gelu_fast", "gelu_python", "quick_gelu", "relu", "relu2", "xielu")
+"""Activations that configs of models with a gate name, and of those without."""
 _BLOCKS = {
     "M": "mamba", "*": "attention", "-": "mlp", "E": "moe",
     "linear_attention": "mamba", "full_attention": "attention",
@@ -136,7 +137,7 @@ def model_of(values: Any, path: str, ignore: Collection[str] = ()) -> Model:
         positions=positions + family.positions if positions else 0,
         inputs=inputs,
         inputs_vocab=keys.number("vocab_size_per_layer_input", default=vocab),
-        head_bias=keys.flag("lm_head_bias", default=model_type == "phi"),
+        head_bias=keys.flag("lm_head_bias", default=model_type in ("phi", "gptj", "codegen")),
         vision=vision,
         dtype=dtype if dtype in _DTYPES else "bfloat16",
         quantization=quantization,
@@ -270,6 +271,12 @@ def _gated(keys: Keys, family: Family) -> bool:
         "hidden_act", "activation_function", "hidden_activation", "activation", "mlp_hidden_act", "act_fn",
     )  # fmt: skip
     activation = keys.text(*names, default="silu")
+    if family.gated is None and activation not in (*_GATES, *_PLAIN):
+        name = keys.name_of(*names)
+        raise ProblemError(
+            f"{name} of {keys.path} is {shown(activation)}, with a gate or without; "
+            f"{ignoring([name])}, as gated"
+        )
     return activation in _GATES if family.gated is None else family.gated
 
 

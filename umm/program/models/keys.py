@@ -24,7 +24,8 @@ _OF_FILES = """
     diversity_penalty length_penalty repetition_penalty exponential_decay_length_penalty
     no_repeat_ngram_size encoder_no_repeat_ngram_size remove_invalid_values tokenizer_class ignore_index
     pretraining_tp ep_size num_logits_to_keep gradient_checkpointing unsloth_version unsloth_fixed
-    quantization_bit bos_token eos_token image_placeholder video_placeholder media_placeholder
+    quantization_bit bos_token eos_token image_placeholder num_image_tokens
+    num_media_embeds anyres_pooling_size video_placeholder media_placeholder
     media_placeholder_token language_model_only tensor_parallel_degree moe_implementation
     use_deterministic_attn org_vocab_size init_method compression_ratio block_ff_dim block_dim conv_dim
     conv_dim_out block_mlp_init_scale block_out_init_scale block_use_xavier_init block_use_swiglu
@@ -52,7 +53,7 @@ _OF_POSITIONS = """
     rotary_dim rotary_pct partial_rotary_factor partial_rotary_factors rotary_embedding_fraction
     max_position_embeddings n_positions n_ctx seq_length initial_context_length
     original_max_position_embeddings model_max_length max_sequence_length max_seq_len max_seq_length
-    no_rope_layers no_rope_layer_interval nope_layer_interval indexer_rope_interleave mla_use_nope
+    no_rope_layers no_rope_layer_interval rope_ratio nope_layer_interval indexer_rope_interleave mla_use_nope
     yarn_only_types rotary rope position_embedding_type use_rotary_embedding use_rope use_nope floor_scale
     attn_scale attn_temperature_tuning use_llama4_scaling theta use_pos_enc full_attn_mod interpolate_factor
 """

@@ -460,6 +460,6 @@ class Model:
             columns = self.inputs * len(self.layers)
             yield Weight("embed_tokens_per_layer", self.inputs_vocab * columns, 0, linear=False)
             yield from _matrix("per_layer_model_projection", self.hidden, columns)
-        yield _vector("norm", self.hidden)
+        yield _vector("norm", self.hidden * (1 + self.layers[-1].norm_bias))
         if not self.tied and self.vocab:
             yield from _matrix("lm_head", self.hidden, self.vocab, self.head_bias)

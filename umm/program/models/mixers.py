@@ -77,6 +77,8 @@ def mixers_of(keys: Keys, layers: int, hidden: int, family: Family) -> list[Mixe
 
 _STATES = ("mamba_num_heads", "mamba_n_heads", "mamba_d_state")
 """Keys of Mamba blocks, which recent configs call linear attention in layer_types."""
+_UNUSED = (*_STATES, "mamba_n_groups", "mamba_d_head", "mamba_d_conv", "mamba_expand", "mamba_proj_bias")
+"""Keys that Granite 4 has also where none of its layer_types is Mamba."""
 
 
 def _indexed(keys: Keys, layers: int) -> list[bool]:
@@ -112,6 +114,7 @@ def _kinds(keys: Keys, layers: int, family: Family) -> Sequence[str]:
     if mamba is not None and by_layer is None:
         return mamba
     if by_layer is not None:
+        keys.get(*_UNUSED)
         kinds = [_LAYER_TYPES[x] for x in by_layer]
     elif hybrid is not None:
         kinds = [SLIDING if x else FULL for x in hybrid]
