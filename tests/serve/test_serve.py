@@ -14,6 +14,7 @@ import umm
 from umm.cli.main import main
 from umm.errors import InputError, ProblemError
 from umm.program.models import PUBLIC, find_model
+from umm.program.models.count import count
 from umm.serve.deployment import Deployment
 from umm.serve.rates import engine_names, find_engine
 from umm.serve.serve import rates_of, serve, stalls
@@ -246,6 +247,20 @@ def test_layers_with_a_window_keep_no_more_tokens_than_it_has():
     model = find_model("gpt-oss-120b")
     kept = served(model, tp=1, concurrency=1, input=1024, output=1024).memory["cache"]
     assert kept == 18 * 2048 * (2048 + 128)
+
+
+def test_states_of_any_length_take_room_beside_the_cache():
+    """nemotron-3-nano keeps 47.6 MiB of states a request and 6 KiB a token of 2 heads of keys, over 2 ranks.
+
+    Of an H100's 80 GB 29.4 GiB are weights, so 1,529 requests run, where all 4,000 had room for their caches.
+    """
+    model = find_model("nemotron-3-nano")
+    sizes = {"tp": 2, "machine": umm.machine("h100-8", kernels="vllm"), "concurrency": 4000}
+    states, kept = count(model).state_bytes, 6 * 1024
+    assert served(model, **sizes | {"concurrency": 1}).memory["cache"] == (states + kept * 2048) / 2
+    result = served(model, **sizes)
+    room = result.memory_bytes - result.memory["weights"]
+    assert result.running == pytest.approx(room / (states + kept * 1536) * 2)
 
 
 def test_ranks_that_compute_prompts_are_named():

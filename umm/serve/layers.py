@@ -6,6 +6,7 @@ from functools import singledispatch
 from umm.errors import ProblemError
 from umm.interval import Interval
 from umm.program.functions.attention import Heads
+from umm.program.models.count import STATE_BYTES
 from umm.program.models.layers import (
     Attention,
     Experts,
@@ -121,7 +122,7 @@ def _states(batch: Batch, columns: int, state: int) -> float:
     if batch.prompt:
         took += rates.passes(4.0 * batch.prompt * columns * BF16 * 2, 4)
     if batch.decoded:
-        took += rates.reads(2.0 * batch.decoded * state * 4, 0.0) + rates.passes(0.0, 2)
+        took += rates.reads(2.0 * batch.decoded * state * STATE_BYTES, 0.0) + rates.passes(0.0, 2)
     return took
 
 

@@ -7,6 +7,7 @@ from typing import NamedTuple
 from umm.errors import InfeasibleError, MachineError, ProblemError
 from umm.machines import Machine
 from umm.plans.collectives.library import hears
+from umm.program.models.count import STATE_BYTES
 from umm.program.models.layers import Model
 from umm.program.models.split import check_split
 from umm.serve.deployment import Deployment
@@ -203,8 +204,7 @@ def _times(model: Model, d: Deployment, rates: Rates, prefill: Deployment | None
         return _Times(prompt * waits + tpot + rounds * d.output * tpot, tpot, decode, prompt, mixed)
     total = rates.machine.device_count
     bandwidth, _ = hears(rates.machine, (0, total - 1), total)
-    cache = sum(x.cache for x in model.layers) * d.cache_bits / 8 * d.input
-    sent = cache / (bandwidth * min(d.tp, prefill.tp))
+    sent = _kept(model, replace(d, tp=1, attention_dp=d.ranks), d.input) / (bandwidth * min(d.tp, prefill.tp))
     ttft = prompt * waits + sent + decode + rounds * d.output * decode
     return _Times(ttft, decode, decode, prompt, mixed)
 
@@ -214,11 +214,9 @@ def running(model: Model, d: Deployment, rates: Rates) -> float:
     # Engines cache in pages, so a request takes its prompt and half its answer in the mean. An iteration
     # brings the prompts of those that end in it, at most a chunk.
     most = min(d.sequences, max(1.0, d.chunk * d.output / d.input)) if d.chunk else d.sequences
-    weights, cache = _memory(model, d, rates).values()
-    each = cache / d.sequences * (d.input + d.output / 2) / (d.input + d.output)
-    if not each:
-        return most
-    return min(most, max(1.0, (USED * device_memory(rates.machine) - weights) / each))
+    room = USED * device_memory(rates.machine) - _memory(model, d, rates)["weights"]
+    each = _kept(model, d, d.input + d.output / 2)
+    return min(most, max(1.0, room / each)) if each else most
 
 
 def stalls(prompts: float, groups: int) -> float:
@@ -255,8 +253,14 @@ def _memory(model: Model, d: Deployment, rates: Rates) -> dict[str, float]:
                 experts += count * weight.elements * STORED[rates.precision] / (shared * groups)
             else:
                 dense += count * weight.elements * STORED[rates.outside] / d.tp
-    split = min(d.tp, max((getattr(x.mixer, "kv_heads", 1) for x in model.layers), default=1))
-    tokens = d.input + d.output
-    kept = sum(x.cache * min(tokens, getattr(x.mixer, "window", 0) or tokens) for x in model.layers)
-    cache = kept * d.cache_bits / 8 * d.sequences / split
-    return {"weights": dense + experts, "cache": cache}
+    return {"weights": dense + experts, "cache": _kept(model, d, d.input + d.output) * d.sequences}
+
+
+def _kept(model: Model, d: Deployment, tokens: float) -> float:
+    """Return the bytes that a request of so many tokens keeps at a rank: its cache, and states of any length."""
+    total = 0.0
+    for layer, count in model.kinds.items():
+        kept = layer.cache * min(tokens, getattr(layer.mixer, "window", 0) or tokens) * d.cache_bits / 8
+        states = getattr(layer.mixer, "state", 0) * STATE_BYTES
+        total += count * (kept / min(d.tp, getattr(layer.mixer, "kv_heads", 1)) + states / d.tp)
+    return total

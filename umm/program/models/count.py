@@ -8,7 +8,7 @@ from typing import Any
 from umm.program.models.layers import Layer, Model, Weight
 from umm.program.models.weights import Quantization, Stored, cache_bits
 
-_STATE_BYTES = 4  # bytes of an element of a state: float32, as Mamba-2 and the gated delta net keep it
+STATE_BYTES = 4  # bytes of an element of a state: float32, as Mamba-2 and the gated delta net keep it
 
 
 @dataclass(frozen=True)
@@ -106,7 +106,7 @@ def count(model: Model, cache: str = "") -> Count:
             many,
             *of_kind[layer],
             cache_bytes=layer.cache * of_cache // 8,
-            state_bytes=getattr(layer.mixer, "state", 0) * _STATE_BYTES,
+            state_bytes=getattr(layer.mixer, "state", 0) * STATE_BYTES,
             window=layer.mixer.window if layer.mixer else 0,
             first=model.layers.index(layer),
         )
