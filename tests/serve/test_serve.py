@@ -220,6 +220,17 @@ def test_the_cache_has_the_engines_type_unless_another_is_asked_for():
     assert bits("--cache", "fp8") == 8
 
 
+def test_the_cache_has_the_type_that_a_checkpoint_states(tmp_path):
+    """compressed-tensors in 8 bits with kv_cache_scheme: vLLM caches in 8 bits, without it in 16."""
+    weights = {"weights": {"num_bits": 8, "type": "float"}, "targets": ["Linear"]}
+    quantised = {"quant_method": "compressed-tensors", "config_groups": {"group_0": weights}}
+    for scheme, expected in ((None, 16), ({"num_bits": 8, "type": "float"}, 8)):
+        config = WIDE | {"quantization_config": quantised | {"kv_cache_scheme": scheme}}
+        (tmp_path / "config.json").write_text(json.dumps(config))
+        text = good("serve", "--model", str(tmp_path / "config.json"), "--machine", "h200-8", "--json")
+        assert json.loads(text)["deployment"]["cache_bits"] == expected
+
+
 def test_rows_are_sorted_for_experts_in_8_bits_that_are_spread_over_ranks():
     """SGLang, 58 layers of experts: 40 us each, by expert parallelism and not by tensor parallelism."""
     model, node = find_model("deepseek-v3"), umm.machine("b200-8", kernels="sglang")
@@ -317,6 +328,12 @@ def test_a_deployment_without_room_ends_in_3_with_one_that_fits(model, flags, re
     assert fits is None or good("serve", "--machine", "h100-8", "--model", model, *flags, *fits[1].split())
 
 
+WIDE = {
+    "hidden_size": 4096, "num_hidden_layers": 4, "num_attention_heads": 32, "num_key_value_heads": 8,
+    "intermediate_size": 1024, "vocab_size": 32000, "num_experts": 32, "num_experts_per_tok": 4,
+}  # fmt: skip
+
+
 @pytest.mark.parametrize(
     ("quantization", "precision"),
     [
@@ -331,13 +348,8 @@ def test_a_deployment_without_room_ends_in_3_with_one_that_fits(model, flags, re
     ],
 )
 def test_a_quantised_file_is_served_in_its_type_and_says_so(quantization, precision, tmp_path):
-    config = {
-        "hidden_size": 4096, "num_hidden_layers": 4, "num_attention_heads": 32, "num_key_value_heads": 8,
-        "intermediate_size": 1024, "vocab_size": 32000, "num_experts": 32, "num_experts_per_tok": 4,
-        "quantization_config": quantization,
-    }  # fmt: skip
     path = tmp_path / "config.json"
-    path.write_text(json.dumps(config))
+    path.write_text(json.dumps(WIDE | {"quantization_config": quantization}))
     command = ["serve", "--model", str(path), "--machine", "h200-8", "--concurrency", "8"]
     ran = CliRunner().invoke(main, command)
     assert ran.exit_code == 0, ran.output

@@ -257,7 +257,7 @@ def _memory(model: Model, d: Deployment, rates: Rates) -> dict[str, float]:
 
 
 def _kept(model: Model, d: Deployment, tokens: float) -> float:
-    """Return the bytes that a request of so many tokens keeps at a rank: its cache, and states of any length."""
+    """Return the bytes of the cache and the states that a request of so many tokens keeps at a rank."""
     total = 0.0
     for layer, count in model.kinds.items():
         kept = layer.cache * min(tokens, getattr(layer.mixer, "window", 0) or tokens) * d.cache_bits / 8

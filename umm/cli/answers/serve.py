@@ -10,6 +10,7 @@ from umm.errors import InputError, MachineError, ProblemError
 from umm.program.models.count import count
 from umm.program.models.layers import Model
 from umm.program.models.split import check_split
+from umm.program.models.weights import cache_bits
 from umm.serve.deployment import Deployment
 from umm.serve.rates import QUANTIZED, STORED, find_engine
 from umm.serve.serve import check_room, rates_of, table_shares, with_fewest_ranks
@@ -53,7 +54,11 @@ def serve(asked: Serve) -> None:
         asked.output.note(f"{machine.name} has no kernels of {engine}; its own numbers are taken")
     model, apart = asked.read_model(), None
     precision = asked.precision or _stored(asked, model)
-    bits = find_engine(engine).cache_bits(precision) if asked.cache == "auto" else CACHES[asked.cache]
+    bits = find_engine(engine).cache_bits(precision)
+    if asked.cache != "auto":
+        bits = CACHES[asked.cache]
+    elif not asked.precision:  # engines take the type of a cache that a checkpoint states
+        bits = cache_bits(model.quantization) or bits
     deployment = Deployment(
         asked.prompt,
         asked.answered,

@@ -56,7 +56,7 @@ class Serve(OnRanks, Configured, FromModel, Printed):
     )  # fmt: skip
     cache: str = flag(
         type=click.Choice(["auto", *CACHES]), default="auto", usual=True,
-        help="Type of the cache; auto is the engine's for the precision.",
+        help="Type of the cache; auto is the file's, else the engine's for the precision.",
     )  # fmt: skip
     kernels: Any = flag(
         default="vllm", metavar="ENGINE", usual=True,
