@@ -24,6 +24,8 @@ if TYPE_CHECKING:
 # Of what calibration's multiplies add to: every third adds to the tile of the one before.
 LOADED_OF_C = 2.0 / 3.0
 GROUPED_ROWS = 64  # of a tile of grouped kernels, as wgmma multiplies them: PTX ISA 8.4, section 9.7.15
+SCORE = 4  # bytes of a score of sparse attention, in float32
+SPARSE_KERNELS = 3  # launches: scores, the choice, attention; backward scores, attention, the indexer
 BROUGHT = 16  # gets of which the cache holds so many drive nothing out that is missed
 
 
@@ -517,6 +519,46 @@ def _attention_alike(
         float(flop / (machine.peak(dtype) * share * rate.sustained)),
         float(nbytes / machine.pass_bandwidth),
     )
+
+
+def sparse_seconds(
+    machine: Machine,
+    dtype: str,
+    heads: "Heads",
+    rows: Interval,
+    count: int,
+    keys: Interval,
+    indexer: tuple[int, int, int],
+    cached: str,
+    backward: bool,
+    pace: Pace = ALIKE,
+) -> float:
+    """Return the seconds of the kernels of sparse attention, assumed.
+
+    Products run at the rate of fused attention. Operands move once, chosen keys once for all queries or once
+    for each, whichever is less; scores are written and read.
+
+    Args:
+        count: Heads of queries.
+        keys: The keys that they see.
+        indexer: Index heads, the columns of one, and the keys that a query attends to at most.
+        cached: Type of keys and values.
+        backward: Whether they are the gradients: operands and results move twice, scores once more.
+        pace: Factors of the device on the machine's numbers.
+    """
+    indices, index, top = indexer
+    some = heads._replace(window=top)
+    pairs, attended = heads.pairs(rows, keys), some.pairs(rows, keys)
+    products = pairs + (2 * attended if backward else 0)
+    flop = some.flop(backward) * attended * count + 2 * index * indices * products
+    elements = heads.moved(rows.size, 0, count) + rows.size * indices * (index + 1)
+    of_keys = heads.moved(0, min(keys.size, attended), count) + keys.size * index
+    nbytes = (2 if backward else 1) * (elements * itemsize(dtype) + of_keys * itemsize(cached))
+    rate = machine.attention_rate(dtype, backward)
+    arithmetic = flop / (machine.peak(dtype) * max(rate.value) * rate.sustained)
+    traffic = (nbytes + 2 * SCORE * pairs) / machine.pass_bandwidth
+    least = max(arithmetic / float(pace.peak), traffic / float(pace.memory))
+    return SPARSE_KERNELS * machine.launch_s + least
 
 
 def grouped_seconds(

@@ -17,6 +17,7 @@ from umm.errors import InfeasibleError, InputError, ProblemError
 from umm.figures.steps import thinned
 from umm.machines.settings import with_settings
 from umm.program.models import find_model
+from umm.program.models.layers import Layer, Mamba
 from umm.step.kernels import step_kernels
 from umm.step.layers import Shape, layer_parts
 from umm.step.parallel import PRECISIONS, Parallel
@@ -25,7 +26,16 @@ from umm.step.pipeline import SCHEDULES
 from umm.step.rates import Rates
 from umm.step.search import configurations, search, usable_memory
 from umm.step.stacks import find_stack, stack_names
-from umm.step.step import cut, least_memory, least_seconds, predict, question, rates_of, with_prediction
+from umm.step.step import (
+    cut,
+    least_memory,
+    least_seconds,
+    model_flop,
+    predict,
+    question,
+    rates_of,
+    with_prediction,
+)
 
 NODE = umm.machine("h100-8")
 SMALL = find_model("llama-3-8b")
@@ -342,6 +352,74 @@ def test_ranks_that_share_weights_share_gradients_and_states_too(zero):
     weights += 2 * SMALL.vocab * SMALL.hidden
     assert parts["optimizer"] == pytest.approx(12 * weights / 8, rel=1e-3)
     assert parts["gradients"] == pytest.approx(4 * weights / 8, rel=1e-3)
+
+
+def test_the_table_and_the_head_stay_in_bfloat16():
+    """Of NVFP4's 3.125 bytes a weight and two, those outside layers have two; so have layers kept so."""
+    ends = 2 * SMALL.vocab * SMALL.hidden
+    node = umm.machine("b200-8")
+    narrow, half, wide = (
+        step(machine=node, precision="nvfp4", keep_bf16=x).memory["weights"]
+        for x in ("", "last:16", "last:32")
+    )
+    assert narrow == pytest.approx(3.125 * (SMALL_WEIGHTS - ends) + 2 * ends)
+    assert wide == pytest.approx(2 * SMALL_WEIGHTS)
+    assert half == pytest.approx((narrow + wide) / 2)
+
+
+def test_the_table_is_summed_over_its_ranks_and_its_gradient_is_as_large_as_it():
+    """Two tensor parallel ranks of 512 tokens: the gradient moves 12 bytes for each of its elements."""
+    sizes = {"ranks": 2, "batch": 2, "length": 512, "tp": 2, "precision": "bf16"}
+    first = question(SMALL, Parallel(**sizes), rates_of(NODE, "bf16", "megatron-plain")).ends[0]
+    table = SMALL.vocab * SMALL.hidden / 2
+    assert first.data > 12 * table / NODE.pass_bandwidth > 10 * first.forward
+    assert first.sent > 0.0 < first.returned
+
+
+def core_of(name, length, **changes):
+    """Return attention's kernels in a model's first layer whose mixer is changed, and what it keeps."""
+    mixer = replace(find_model(name).layers[0].mixer, **changes)
+    shape = Shape(1024, Parallel(ranks=8, batch=8, length=length), rates_of(NODE, "bf16"))
+    core = next(x for x in layer_parts(Layer(mixer), shape) if x.name == "attention")
+    return core.forward + core.data, core.kept
+
+
+def test_chunked_attention_takes_as_long_as_sequences_of_its_chunks():
+    """Llama 4 sees 8,192 tokens: 32K are four of these, where a sliding window sees more."""
+    chunk, chunks, uneven = (core_of("llama-4-scout", x) for x in (8192, 32768, 40000))
+    sliding = core_of("llama-4-scout", 32768, chunked=False)
+    assert chunks[0] == pytest.approx(4 * chunk[0], rel=0.05)
+    assert chunks[0] < uneven[0] < 5 * chunk[0]
+    assert sliding[0] > 1.5 * chunks[0]
+    model = find_model("llama-4-scout")
+    model = replace(model, layers=model.layers[:1], tied=False)
+    flops = [model_flop(model, Parallel(8, 8 * x, 8192 * 4 // x)) for x in (1, 4)]
+    assert flops[0] == pytest.approx(flops[1])
+
+
+def test_sparse_latent_attention_sees_the_keys_that_it_chooses():
+    """glm-5 attends to 2,048: 64K tokens take less than all keys do; it keeps its values' 256 columns."""
+    sparse, full = core_of("glm-5", 65536), core_of("glm-5", 65536, indexer=None)
+    assert sparse[0] < full[0] / 2
+    assert sparse[1] == full[1] == 65536 * 64 * (256 * 2 + 4)
+
+
+def test_a_layer_may_have_neither_a_mixer_nor_an_mlp():
+    """As pruned models have: it takes no time."""
+    assert step(replace(SMALL, layers=(Layer(None), *SMALL.layers[:3]))).seconds == pytest.approx(
+        step(replace(SMALL, layers=SMALL.layers[:3])).seconds, rel=1e-3
+    )
+
+
+def test_a_search_splits_heads_of_every_mixer():
+    """Six heads of Mamba's: two ranks share them, four do not, whatever attention has."""
+    model = find_model("nemotron-3-nano")
+    layers = [
+        replace(x, mixer=replace(x.mixer, heads=6)) if isinstance(x.mixer, Mamba) else x for x in model.layers
+    ]
+    given_sizes = {"ranks": 8, "batch": 8, "length": 2048, "ep": 1}
+    tried = configurations(replace(model, layers=tuple(layers)), given_sizes, 8, find_stack("megatron"))
+    assert {x.tp for x in tried} == {1, 2}
 
 
 def test_experts_that_no_other_rank_holds_are_not_gathered():

@@ -259,28 +259,31 @@ def parts_of(block: object, shape: Shape) -> Iterator[Part]:
     raise ProblemError(f"{getattr(block, 'words', block)} is not simulated; umm model counts it")
 
 
+def pieces(block: Attention | LatentAttention, length: int) -> list[tuple[int, int]]:
+    """Return the tokens of the pieces of a sequence that see no other, and how many are as long: chunks."""
+    if not block.chunked:
+        return [(length, 1)]
+    full, rest = divmod(length, block.window)
+    return [(block.window, full), (rest, 1)]
+
+
 def _attend(
-    shape: Shape,
-    heads: int,
-    share: int,
-    head: int,
-    rotary: int,
-    window: int,
-    kv_columns: int,
-    sinks: bool = False,
+    shape: Shape, block: Attention | LatentAttention, heads: int, share: int, kv_columns: int
 ) -> Part:
     """Return attention by some heads of a rank, its keys passed round the context parallel ranks."""
     p, rates = shape.parallel, shape.rates
-    scores = Heads(
-        head, share, p.length, p.length, True, rotary, 0, False, window if window < p.length else 0
-    )
-    # With causal masks ranks take a slice from each end, so all do the same: half of the keys in the mean.
-    rows = Interval(0, p.length)
-    forward, backward = (
-        rates.attention(scores, rows, heads, p.micro_batch, back) / p.cp for back in (False, True)
-    )
+    rotary = block.rope_dim if isinstance(block, LatentAttention) else 0
+    value = block.value if block.value != block.head else 0
+    forward = backward = 0.0
+    for tokens, count in pieces(block, p.length):
+        window = block.window if block.window < tokens else 0
+        scores = Heads(block.head, share, tokens, tokens, True, rotary, window=window, value=value)
+        # With causal masks ranks take a slice from each end, so all see half of the keys in the mean.
+        rows, sequences = Interval(0, tokens), p.micro_batch * count
+        forward += rates.attention(scores, rows, heads, sequences, False, block.indexer) / p.cp
+        backward += rates.attention(scores, rows, heads, sequences, True, block.indexer) / p.cp
     kernels = [Kernel(ATTENTION, FORWARD, forward), Kernel(ATTENTION, DATA, backward)]
-    if sinks and rates.stack.sink_bytes:
+    if getattr(block, "sinks", False) and rates.stack.sink_bytes:
         # Without a fused kernel that knows sinks, scores go through memory, those that masks cut too.
         nbytes = p.micro_batch * heads * p.length**2 / p.cp * rates.stack.sink_bytes
         unfused = rates.passes(nbytes)
@@ -294,7 +297,7 @@ def _attend(
         (*kernels, sent, sent._replace(name=DATA), back),
         sent=max(0.0, sent.seconds - forward),
         returned=max(0.0, sent.seconds + back.seconds - backward),
-        kept=shape.rows * (heads * head * BF16 + heads * FP32),
+        kept=shape.rows * (heads * block.value * BF16 + heads * FP32),
         issued=1,
         modules=("core_attn",),
     )
@@ -313,8 +316,7 @@ def _(block: Attention, shape: Shape) -> Iterator[Part]:
     yield shape.map(PROJECTION, shape.rows, 2.0 * rotated, 2.0 * rotated, queries + keys + gate)
     if block.norms:
         yield shape.map(NORM, shape.rows, 2.0 * rotated, 3.0 * rotated, rotated)
-    window = block.indexer.top_k if block.indexer else block.window
-    yield _attend(shape, heads, max(1, heads // kv_heads), block.head, 0, window, keys, block.sinks)
+    yield _attend(shape, block, heads, max(1, heads // kv_heads), keys)
     yield shape.linear(heads * block.value, shape.hidden, kept=0, dtype=dtype, bias=block.out_bias)
     yield shape.scatter(shape.hidden)
 
@@ -333,7 +335,7 @@ def _(block: LatentAttention, shape: Shape) -> Iterator[Part]:
     yield shape.linear(block.kv_rank, heads * (block.head + block.value), dtype=dtype, module=up, entry=True)
     columns = heads * (2 * wide + block.value)
     yield shape.map(PROJECTION, shape.rows, 3.0 * heads * wide, 3.0 * heads * wide, columns, module=up)
-    yield _attend(shape, heads, 1, block.head, block.rope_dim, 0, heads * (wide + block.value))
+    yield _attend(shape, block, heads, 1, heads * (wide + block.value))
     yield shape.linear(heads * block.value, shape.hidden, kept=0, dtype=dtype)
     yield shape.scatter(shape.hidden)
 

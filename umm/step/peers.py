@@ -6,7 +6,8 @@ from typing import Any
 
 from umm.errors import InfeasibleError, ProblemError
 from umm.plans.collectives.library import domains
-from umm.program.models.layers import Attention, LatentAttention, Model
+from umm.program.models.layers import Model
+from umm.program.models.split import shared
 from umm.step.parallel import divisors
 from umm.step.rates import Rates
 from umm.step.search import search
@@ -36,7 +37,7 @@ def recipes(model: Model, ranks: int, node: int) -> Iterator[tuple[str, dict[str
     yield "FSDP2", alone | {"zero": 3}
     if ranks > node:
         yield "HSDP", alone | {"fsdp": node, "zero": 3}
-    heads = [x.mixer.heads for x in model.layers if isinstance(x.mixer, Attention | LatentAttention)]
+    heads, experts = shared(model)
     tp = max((x for x in divisors(node, 8) if ranks % x == 0 and all(n % x == 0 for n in heads)), default=1)
     if tp > 1:
         yield f"TP{tp}", alone | {"tp": tp, "zero": 1}
@@ -44,7 +45,6 @@ def recipes(model: Model, ranks: int, node: int) -> Iterator[tuple[str, dict[str
         for pp in (2, 4, 8, 16):
             if ranks % (tp * pp) == 0 and pp <= len(model.layers):
                 yield f"TP{tp} + PP{pp}", {"tp": tp, "pp": pp, "cp": 1, "ep": 1}
-    experts = [x.experts.experts for x in model.layers if x.experts]
     for ep in sorted({min(node, ranks), ranks} if experts else ()):
         ep = max(x for x in divisors(ranks, ep) if all(n % x == 0 for n in experts))
         yield f"EP{ep}", alone | {"ep": ep, "zero": 1}

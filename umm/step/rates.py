@@ -6,12 +6,13 @@ from typing import Any
 
 import numpy as np
 
-from umm.cost import attention_seconds, gemm_seconds, grouped_seconds
+from umm.cost import attention_seconds, gemm_seconds, grouped_seconds, sparse_seconds
 from umm.interval import Interval
 from umm.machines import Machine
 from umm.machines.load import Load
 from umm.plans.collectives.library import hears, seconds_alone
 from umm.program.functions.attention import Heads
+from umm.program.models.layers import Indexer
 from umm.step.stacks import Stack
 
 DTYPES = {
@@ -81,16 +82,26 @@ class Rates:
         start = self.machine.gemm_start(self.dtype)
         return start + experts * max(0.0, self.gemm(m, n, k, c_bytes=c_bytes) - start)
 
-    def attention(self, heads: Heads, rows: Interval, count: int, sequences: int, backward: bool) -> float:
-        """Return the seconds of attention of some queries of each sequence over all keys."""
-        if not count:
+    def attention(
+        self,
+        heads: Heads,
+        rows: Interval,
+        count: int,
+        sequences: int,
+        backward: bool,
+        indexer: Indexer | None = None,
+    ) -> float:
+        """Return the seconds of attention of some queries of each sequence over all keys, or those chosen."""
+        if not count * sequences * rows.size:
             return 0.0
-        key = (heads, rows, count, sequences, backward)
+        key = (heads, rows, count, sequences, backward, indexer)
         if key not in self._known:
-            keys = Interval(0, heads.keys)
-            alone = attention_seconds(
-                self.machine, "bfloat16", heads, rows, count * sequences, keys, backward
-            )
+            asked = "bfloat16", heads, rows, count * sequences, Interval(0, heads.keys)
+            if indexer:
+                choice = indexer.heads * sequences, indexer.head, indexer.top_k
+                alone = sparse_seconds(self.machine, *asked, choice, "bfloat16", backward)
+            else:
+                alone = attention_seconds(self.machine, *asked, backward)
             self._known[key] = alone / self.stack.attention / self.load.attention
         return self._known[key]
 

@@ -8,7 +8,8 @@ from typing import Any
 from umm.errors import InfeasibleError, ProblemError
 from umm.machines import Machine
 from umm.plans.collectives.library import domains
-from umm.program.models.layers import Attention, LatentAttention, Mamba, Model
+from umm.program.models.layers import LatentAttention, Mamba, Model
+from umm.program.models.split import shared
 from umm.step.parallel import Parallel, check_sizes, divisors
 from umm.step.pipeline import FIXED_CHUNKS
 from umm.step.rates import Rates
@@ -76,8 +77,7 @@ def configurations(model: Model, given: Mapping[str, Any], node: int, stack: Sta
     check_sizes(given)
     ranks, batch, long = given["ranks"], given["batch"], given["length"] >= LONG
     shards = not stack.splits_weights or given.get("precision", "bf16") in stack.splits_weights
-    heads = {x.mixer.heads for x in model.layers if isinstance(x.mixer, Attention | LatentAttention)}
-    experts = {x.experts.experts for x in model.layers if x.experts}
+    heads, experts = shared(model)
     layers = len(model.layers)
     # Of a dense model with plain attention no module that a stack names is there to be computed again.
     latent = any(isinstance(x.mixer, LatentAttention) for x in model.layers)

@@ -11,7 +11,7 @@ from umm.machines import Machine
 from umm.profiles.kernel import MAP, Kernel
 from umm.program.models.layers import Attention, LatentAttention, Layer, Model
 from umm.program.models.split import check_split
-from umm.step.layers import CORE, DATA, EXCHANGE, FORWARD, UPDATE, WEIGHT, Part, Shape, layer_parts
+from umm.step.layers import CORE, DATA, EXCHANGE, FORWARD, UPDATE, WEIGHT, Part, Shape, layer_parts, pieces
 from umm.step.parallel import Parallel
 from umm.step.pipeline import ZERO_BUBBLE, Chunk, Timeline, kept_first, stage_of, timeline
 from umm.step.rates import BF16, DTYPES, FP32, STORED, Rates
@@ -53,6 +53,8 @@ class Cost(NamedTuple):
     issued: float = 0.0  # kernels that the host issues, forward and backward
     dense: float = 0.0  # weights of a rank outside experts
     experts: float = 0.0  # weights of a rank's experts
+    wide: float = 0.0  # of `dense`, those that stay in bfloat16
+    wide_experts: float = 0.0  # of `experts`
     loss: float = 0.0  # seconds of all these that belong to the loss
     offloaded: float = 0.0  # bytes kept in the host's memory from forward to backward
     waits: float = 0.0  # seconds forward in which the device has nothing to do but wait for its host
@@ -183,7 +185,7 @@ class Question:
             return Cost()
         # Its logits wait for the backward pass beside those of the model.
         last, dense = self.ends[1], 2.0 * self.model.hidden**2
-        last = last._replace(dense=dense, kept=last.kept + last.working, working=0.0)
+        last = last._replace(dense=dense, wide=dense, kept=last.kept + last.working, working=0.0)
         return last + _cost(self.prediction_parts, 12, 0.0)
 
     def parts(self, layer: Layer, full: bool, plain: bool) -> tuple[list[Part], list[Part]]:
@@ -219,9 +221,12 @@ class Question:
             issued=3 * sum(p.issued for p in parts) + sum(p.issued for p in again),
             dense=dense,
             experts=experts,
+            wide=dense if plain else 0.0,
+            wide_experts=experts if plain else 0.0,
             waits=self._waits(parts),
             # What is computed again of a layer stays while that layer's backward pass runs.
-            working=max(p.gradient for p in parts) + sum(p.kept + (p.inputs if full else 0.0) for p in again),
+            working=max((p.gradient for p in parts), default=0.0)
+            + sum(p.kept + (p.inputs if full else 0.0) for p in again),
             placeholders=self._placeholders(parts),
         )
         cost = self._with_gathers(cost)
@@ -299,7 +304,14 @@ class Question:
         """The parts of the embedding, and of the head and the loss."""
         shape, vocab = self.shape, -(-self.model.vocab // self.parallel.tp)
         looked_up = shape.passes(FORWARD, 2.0 * shape.own_rows * self.model.hidden * BF16)
-        first = [Part(LOSS, (looked_up, looked_up._replace(name=DATA, calls=2.0)))]
+        # PyTorch makes a gradient as large as the table, zero but for the tokens' rows, then adds it to the
+        # sum. Source: ATen, native/cuda/Embedding.cu (embedding_dense_backward_cuda).
+        nbytes = vocab * self.model.hidden * (2.0 * BF16 + 2.0 * self.stack.gradient_bytes)
+        table = shape.passes(DATA, nbytes, 2)
+        first = [
+            Part(LOSS, (looked_up, looked_up._replace(name=DATA, calls=2.0), table)),
+            self.plain.scatter(self.model.hidden),
+        ]
         if not vocab:
             return first, []
         end = shape if self.parallel.precision in self.stack.head_types else self.plain
@@ -319,6 +331,8 @@ class Question:
         )
         if not table:
             return first, Cost()
+        if self.parallel.precision in self.stack.head_types:
+            last = last._replace(wide=0.0)
         first, last = self._with_gathers(first), self._with_gathers(last)
         return first, last._replace(loss=last.seconds)
 
@@ -392,7 +406,7 @@ def _cost(parts: Sequence[Part], issued: float, dense: float) -> Cost:
     return Cost(
         sum(x.forward for x in parts), sum(x.data for x in parts), sum(x.weight for x in parts),
         sum(x.sent for x in parts), sum(x.returned for x in parts), sum(x.kept for x in parts), issued, dense,
-        working=max(x.gradient for x in parts),
+        wide=dense, working=max(x.gradient for x in parts),
     )  # fmt: skip
 
 
@@ -442,12 +456,13 @@ def _computed_again(part: Part, parallel: Parallel) -> bool:
 def update_kernels(asked: Question, stage: Cost) -> list[Kernel]:
     """Return the sums of a stage's gradients, the update of its weights, and their gathers."""
     p, shape, stack = asked.parallel, asked.shape, asked.stack
-    local = _share(asked, stage, p.zero > 0)
+    local = _share(p, stage.dense, stage.experts, p.zero > 0)
     # Reads of the gradient for its norm and for the update; each state read and written; the weight written.
     states = 0 if p.offload == "optimizer" else STATES[p.optimizer] * 2 * FP32 + BF16
     kernels = [shape.passes(UPDATE, local * (2 * FP32 + states), 8)]
     # Weights in few bits are written once a step, by rows and by columns.
-    kernels += shape.casts(UPDATE, _share(asked, stage, False))
+    few_bits = stage.dense - stage.wide, stage.experts - stage.wide_experts
+    kernels += shape.casts(UPDATE, _share(p, *few_bits, False))
     if p.shards > 1:
         replicas = len(p.data_group) // p.shards
         group = tuple(range(0, p.stage_ranks, p.tp * p.shards))[:replicas]
@@ -455,12 +470,16 @@ def update_kernels(asked: Question, stage: Cost) -> list[Kernel]:
         return [*kernels, shape.collective(UPDATE, "all-reduce", group, nbytes)]
     stored = STORED[p.precision] or BF16
     gathered = stored if stack.keeps_stored(p.precision) else BF16
-    for group, weights in ((p.data_group, stage.dense), (p.expert_data_group, stage.experts)):
+    for group, weights, wide in (
+        (p.data_group, stage.dense, stage.wide),
+        (p.expert_data_group, stage.experts, stage.wide_experts),
+    ):
         what = "reduce-scatter" if p.zero else "all-reduce"
         if p.zero != 2:
             kernels.append(shape.collective(UPDATE, what, group, weights * stack.gradient_bytes))
         if p.zero:
-            kernels.append(shape.collective(UPDATE, "all-gather", group, weights * gathered))
+            nbytes = (weights - wide) * gathered + wide * BF16
+            kernels.append(shape.collective(UPDATE, "all-gather", group, nbytes))
     return kernels
 
 
@@ -469,19 +488,16 @@ def host_bytes(asked: Question) -> float:
     p, states = asked.parallel, STATES[asked.parallel.optimizer] * FP32
     return max(
         stage.offloaded * min(p.pp - number, p.micro_batches)
-        + (_share(asked, stage, p.zero > 0) * states if p.offload == "optimizer" else 0.0)
+        + (_share(p, stage.dense, stage.experts, p.zero > 0) * states if p.offload == "optimizer" else 0.0)
         for number, stage in enumerate(asked.stages)
     )
 
 
-def _share(asked: Question, stage: Cost, split: bool) -> float:
+def _share(p: Parallel, dense: float, experts: float, split: bool) -> float:
     """Return a rank's share of a stage's weights, where these or all data parallel ranks split them."""
-    p = asked.parallel
     if p.shards == 1 and not split:
-        return stage.dense + stage.experts
-    return stage.dense / (p.shards if p.shards > 1 else len(p.data_group)) + stage.experts / len(
-        p.expert_data_group
-    )
+        return dense + experts
+    return dense / (p.shards if p.shards > 1 else len(p.data_group)) + experts / len(p.expert_data_group)
 
 
 def update_seconds(asked: Question, stage: Cost) -> tuple[float, float, float]:
@@ -494,7 +510,7 @@ def update_seconds(asked: Question, stage: Cost) -> tuple[float, float, float]:
     if p.offload == "optimizer":
         # The host reads and writes the states; gradients come to it and weights go back beside that.
         states = STATES[p.optimizer] * 2 * FP32
-        update += _share(asked, stage, p.zero > 0) * max(
+        update += _share(p, stage.dense, stage.experts, p.zero > 0) * max(
             states / load.host_memory, stack.gradient_bytes / load.host_link
         )
     if p.shards > 1:
@@ -604,12 +620,13 @@ def _memory(asked: Question) -> list[dict[str, float]]:
 def _bytes(asked: Question, stage: Cost, activations: float) -> dict[str, float]:
     """Return the bytes of a rank of a stage, by part."""
     p, stored = asked.parallel, STORED[asked.parallel.precision]
-    local, states = (_share(asked, stage, x) for x in (False, p.zero > 0))
-    gathered = 0.0
-    if p.shards > 1:
-        moved = stage.dense + (stage.experts if len(p.expert_data_group) > 1 else 0.0)
-        gathered = GATHERED * moved * p.pp / len(asked.model.layers)
-    gradients = states if p.zero == 2 else local
+
+    def there(dense: float, experts: float) -> float:
+        moved = dense + (experts if len(p.expert_data_group) > 1 else 0.0)
+        gathered = GATHERED * moved * p.pp / len(asked.model.layers) if p.shards > 1 else 0.0
+        return _share(p, dense, experts, False) + gathered
+
+    states, gradients = (_share(p, stage.dense, stage.experts, x) for x in (p.zero > 0, p.zero == 2))
     # Copies to the host are spread over all layers, so when the forward pass ends the last one is on its way.
     # Source: Transformer Engine, pytorch/cpu_offload.py (layer_window_map).
     copying = max(x.offloaded for x in asked.layer_costs) if stage.offloaded else 0.0
@@ -618,8 +635,9 @@ def _bytes(asked: Question, stage: Cost, activations: float) -> dict[str, float]
         overlapped = p.tokens * asked.model.hidden * (GATHER_BUFFERS * (stored or BF16) + SUM_BUFFERS * BF16)
     # Multiplies in few bits read copies of the weights by rows and by columns, with bfloat16 ones or alone.
     weight = 2 * stored + (0 if asked.stack.keeps_stored(p.precision) else BF16)
+    wide = there(stage.wide, stage.wide_experts)
     return {
-        "weights": (local + gathered) * weight,
+        "weights": (there(stage.dense, stage.experts) - wide) * weight + wide * BF16,
         "gradients": gradients * asked.stack.gradient_bytes,
         "optimizer": 0.0 if p.offload == "optimizer" else states * STATES[p.optimizer] * FP32,
         "activations": activations * (1.0 + asked.stack.graph_share),
@@ -648,9 +666,11 @@ def model_flop(model: Model, parallel: Parallel) -> float:
         mixer = layer.mixer
         if isinstance(mixer, ATTENDS):
             wide = mixer.head + (mixer.rope_dim if isinstance(mixer, LatentAttention) else 0)
-            window = getattr(mixer, "window", 0) or parallel.length
-            seen = min(window, parallel.length)
-            pairs = seen * (parallel.length - seen) + seen * (seen + 1) / 2
+            window = mixer.indexer.top_k if mixer.indexer else mixer.window
+            pairs = 0.0
+            for rows, count in pieces(mixer, parallel.length):
+                seen = min(window or rows, rows)
+                pairs += count * (seen * (rows - seen) + seen * (seen + 1) / 2)
             flop += 6.0 * mixer.heads * (wide + mixer.value) * pairs * parallel.batch
     return flop
 

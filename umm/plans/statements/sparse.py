@@ -9,20 +9,14 @@ from typing import Any
 
 import numpy as np
 
-from umm.cost import pace_of
-from umm.dtypes import itemsize
+from umm.cost import pace_of, sparse_seconds
 from umm.interval import Interval
-from umm.machines import Machine
 from umm.plans.statements.attention import Job, Queries
 from umm.plans.statements.lowering import Context, write
 from umm.plans.statements.pieces import gathered
-from umm.program.functions.attention import Heads
 from umm.program.statements.sparse import Sparse, SparseAttention, SparseAttentionGrad
 from umm.schedules.table.buffers import Slice
 from umm.schedules.writer.builder import Builder
-
-KERNELS = 3  # launches: scores, the choice, attention; backward scores, attention, the indexer
-_SCORE = 4  # bytes of a score, in float32
 
 
 @write.register
@@ -111,46 +105,8 @@ class _Writing(Queries):
         """Return how long the kernels of a job take."""
         one, build = self.statement, self.build
         pace = pace_of(build.machine, np.array(job.rank), build.layout(one.q).ranks)
-        arithmetic, traffic = sparse_seconds(
+        return sparse_seconds(
             build.machine, self.tensors[one.q].dtype, self.heads, job.rows, job.cols.size // self.heads.head,
             self.heads.seen(job.rows), (build.layout(one.iw).shape[1], one.index, one.top),
-            self.tensors[one.k].dtype, one.gives_queries,
+            self.tensors[one.k].dtype, one.gives_queries, pace,
         )  # fmt: skip
-        least = max(arithmetic / float(pace.peak), traffic / float(pace.memory))
-        return KERNELS * build.machine.launch_s + least
-
-
-def sparse_seconds(
-    machine: Machine,
-    dtype: str,
-    heads: Heads,
-    rows: Interval,
-    count: int,
-    keys: Interval,
-    indexer: tuple[int, int, int],
-    cached: str,
-    backward: bool,
-) -> tuple[float, float]:
-    """Return the seconds of sparse attention's arithmetic and of its memory traffic, both assumed.
-
-    Products run at the rate of fused attention. Operands move once, chosen keys once for all queries or once
-    for each, whichever is less; scores are written and read.
-
-    Args:
-        count: Heads of queries.
-        keys: The keys that they see.
-        indexer: Index heads, the columns of one, and the keys that a query attends to at most.
-        cached: Type of keys and values.
-        backward: Whether they are the gradients: operands and results move twice, scores once more.
-    """
-    indices, index, top = indexer
-    some = heads._replace(window=top)
-    pairs, attended = heads.pairs(rows, keys), some.pairs(rows, keys)
-    products = pairs + (2 * attended if backward else 0)
-    flop = some.flop(backward) * attended * count + 2 * index * indices * products
-    elements = heads.moved(rows.size, 0, count) + rows.size * indices * (index + 1)
-    of_keys = heads.moved(0, min(keys.size, attended), count) + keys.size * index
-    nbytes = (2 if backward else 1) * (elements * itemsize(dtype) + of_keys * itemsize(cached))
-    rate = machine.attention_rate(dtype, backward)
-    reached = machine.peak(dtype) * max(rate.value) * rate.sustained
-    return flop / reached, (nbytes + 2 * _SCORE * pairs) / machine.pass_bandwidth

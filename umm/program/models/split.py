@@ -22,6 +22,12 @@ def heads_and_columns(block: Attention, tp: int) -> tuple[int, int, int, int]:
     )
 
 
+def shared(model: Model) -> tuple[set[int], set[int]]:
+    """Return the numbers of heads and of experts of a model's layers, which ranks share as wholes."""
+    heads = {getattr(x.mixer, "heads", 0) or getattr(x.mixer, "value_heads", 0) for x in model.layers} - {0}
+    return heads, {x.experts.experts for x in model.layers if x.experts}
+
+
 def check_split(model: Model, tp: int, ep: int) -> None:
     """Refuse ranks that share no whole heads or experts, and a model whose head is unknown.
 
@@ -29,8 +35,7 @@ def check_split(model: Model, tp: int, ep: int) -> None:
     """
     if not model.vocab:
         raise ProblemError(f"{model.name} has no vocab_size, which its head needs; add it to the file")
-    heads = {getattr(x.mixer, "heads", 0) or getattr(x.mixer, "value_heads", 0) for x in model.layers} - {0}
-    experts = {x.experts.experts for x in model.layers if x.experts}
+    heads, experts = shared(model)
     if ep > 1 and not experts:
         raise ProblemError(f"--ep {ep} splits experts, and {model.name} has none; leave out --ep")
     for name, ranks, counts in (("tp", tp, heads), ("ep", ep, experts)):
