@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 import umm
 from umm.executor import run
 from umm.schedules.races import races
-from umm.step.pipeline import BACKWARD, FORWARD, SCHEDULES, WEIGHT, Chunk, Pass, timeline
+from umm.step.pipeline import BACKWARD, FORWARD, SCHEDULES, WEIGHT, Chunk, Pass, kept_first, timeline
 from umm.step.program import pipeline_chain
 
 
@@ -84,7 +84,7 @@ def test_a_send_delays_the_next_stage_alone():
 )  # fmt: skip
 def test_every_pass_runs_once_after_those_it_needs(schedule, stages, virtual, groups, seconds):
     """And no timeline is shorter than its busiest stage, or than one micro-batch from end to end."""
-    count = stages * {"interleaved": virtual, "dualpipe-v": 2}.get(schedule, 1)
+    count = stages * {"interleaved": virtual, "zero-bubble": virtual, "dualpipe-v": 2}.get(schedule, 1)
     micro_batches = groups * stages
     apart = schedule in ("zero-bubble", "dualpipe-v")
     chunks = [Chunk(x, 2 * x, x if apart else 0.0, send=0.05) for x in seconds[:count]]
@@ -94,6 +94,11 @@ def test_every_pass_runs_once_after_those_it_needs(schedule, stages, virtual, gr
     assert set(ends) >= {Pass(k, c, i) for k in kinds for c in range(count) for i in range(micro_batches)}
     for stage in line.passes:
         assert all(before[2] <= after[1] + 1e-9 for before, after in pairwise(stage))
+        first = [one for one, *_ in stage[: [one.kind for one, *_ in stage].index(BACKWARD)]]
+        chunks_here = sorted({one.chunk for one, *_ in stage})
+        kept = [sum(one.chunk == x for one in first) for x in chunks_here]
+        number = line.passes.index(stage)
+        assert kept == kept_first(number, stages, micro_batches, len(kept), schedule)
         for one, begin, _ in stage:
             if one.kind == FORWARD and one.chunk:
                 assert begin >= ends[one._replace(chunk=one.chunk - 1)]

@@ -28,6 +28,7 @@ from umm.step.search import configurations, search, usable_memory
 from umm.step.stacks import find_stack, stack_names
 from umm.step.step import (
     cut,
+    host_bytes,
     least_memory,
     least_seconds,
     model_flop,
@@ -500,6 +501,16 @@ def test_a_search_leaves_no_more_in_the_hosts_memory_than_it_has():
     assert best.parallel.offload == "activations:16"
     with pytest.raises(InfeasibleError, match=r"host's memory takes .* at least of a device's 1.0 MiB"):
         search(SMALL, small, given_sizes, NODE.memory, 1)
+
+
+@pytest.mark.parametrize(("schedule", "vp"), [("1f1b", 1), ("interleaved", 2), ("zero-bubble", 2)])
+def test_as_many_bytes_wait_in_the_hosts_memory_as_a_device_would_keep(schedule, vp):
+    """Of the first of two stages, with two chunks of layers or one."""
+    sizes = {"ranks": 2, "batch": 16, "length": 2048, "pp": 2, "vp": vp, "schedule": schedule}
+    kept, waiting = (
+        question(SMALL, Parallel(**sizes, offload=x), rates_of(NODE, "bf16")) for x in ("none", "activations")
+    )
+    assert host_bytes(waiting) == pytest.approx(kept.pipeline.peak[0])
 
 
 def test_graphs_of_parts_keep_more_than_activations():

@@ -146,14 +146,17 @@ def _ahead(stage: int, stages: int, micro_batches: int, virtual: int, apart: boo
     return min(ahead, total)
 
 
-def kept_first(stage: int, stages: int, micro_batches: int, virtual: int) -> list[int]:
+def kept_first(stage: int, stages: int, micro_batches: int, virtual: int, schedule: str) -> list[int]:
     """Return how many micro-batches each chunk of a stage keeps before the first backward pass.
 
-    >>> kept_first(0, 2, 4, 2)
+    >>> kept_first(0, 2, 4, 2, "interleaved")
     [3, 2]
     """
-    number = min(_ahead(stage, stages, micro_batches, virtual) + 1, micro_batches * virtual)
-    rounds, place = divmod(number, stages * virtual)
+    if schedule == "dualpipe-v":
+        down = max(2 * stages - 1 - stage, stages + 1)
+        return [min(x, micro_batches) for x in (down, stage + 1)]
+    ahead = _ahead(stage, stages, micro_batches, virtual, schedule in ZERO_BUBBLE)
+    rounds, place = divmod(min(ahead + 1, micro_batches * virtual), stages * virtual)
     return [rounds * stages + min(max(place - stages * x, 0), stages) for x in range(virtual)]
 
 

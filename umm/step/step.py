@@ -487,10 +487,23 @@ def host_bytes(asked: Question) -> float:
     """Return the bytes that wait in the host's memory, of a rank of the stage that has most."""
     p, states = asked.parallel, STATES[asked.parallel.optimizer] * FP32
     return max(
-        stage.offloaded * min(p.pp - number, p.micro_batches)
+        sum(count * chunk.offloaded for count, chunk in kept)
         + (_share(p, stage.dense, stage.experts, p.zero > 0) * states if p.offload == "optimizer" else 0.0)
-        for number, stage in enumerate(asked.stages)
+        for stage, kept in zip(asked.stages, _kept_first(asked), strict=True)
     )
+
+
+def _kept_first(asked: Question) -> list[list[tuple[int, Cost]]]:
+    """Return each stage's chunks with the micro-batches that they keep before the first backward pass."""
+    p = asked.parallel
+    chunks = [
+        [x for i, x in enumerate(asked.chunks) if stage_of(i, p.pp, p.schedule) == stage]
+        for stage in range(p.pp)
+    ]
+    return [
+        list(zip(kept_first(i, p.pp, p.micro_batches, len(some), p.schedule), some, strict=True))
+        for i, some in enumerate(chunks)
+    ]
 
 
 def _share(p: Parallel, dense: float, experts: float, split: bool) -> float:
@@ -531,22 +544,9 @@ def least_seconds(asked: Question) -> float:
 
 def least_memory(asked: Question) -> float:
     """Return a lower bound of the bytes of the rank that needs most: those before the first backward pass."""
-    p = asked.parallel
-    if p.schedule in ZERO_BUBBLE:
-        # Where passes run as they get ready, all chunks of one micro-batch are kept, or more.
-        kept = [x.kept for x in asked.stages]
-    else:
-        kept = [
-            sum(
-                count * chunk.kept
-                for count, chunk in zip(
-                    kept_first(number, p.pp, p.micro_batches, p.vp), asked.chunks[number :: p.pp], strict=True
-                )
-            )
-            for number in range(p.pp)
-        ]
     return max(
-        sum(_bytes(asked, stage, peak).values()) for stage, peak in zip(asked.stages, kept, strict=True)
+        sum(_bytes(asked, stage, sum(count * chunk.kept for count, chunk in kept)).values())
+        for stage, kept in zip(asked.stages, _kept_first(asked), strict=True)
     )
 
 
