@@ -198,7 +198,7 @@ WIDE = SMALL | {"hidden_size": 8192, "intermediate_size": 28672, "num_attention_
 @pytest.mark.parametrize(
     ("how", "name", "bits"),
     [
-        ({"quant_method": "gptq", "bits": 4, "group_size": 32}, "int4", 4.5),
+        ({"quant_method": "gptq", "bits": 4, "group_size": 32}, "int4", 4.625),
         ({"quant_method": "awq", "bits": 8, "group_size": -1}, "int8", 8),
         ({"quant_method": "modelopt", "quant_algo": "NVFP4"}, "nvfp4", 4.5),
     ],

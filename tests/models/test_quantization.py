@@ -28,9 +28,15 @@ def test_eight_bits_halve_the_bytes_of_matrices_and_of_nothing_else():
     ("how", "dtype", "bits"),
     [
         ({"quant_method": "modelopt", "quant_algo": "NVFP4"}, "nvfp4", 4.5),
-        ({"quant_method": "gptq", "bits": 4, "group_size": 128}, "int4", 4.125),
+        ({"quant_method": "gptq", "bits": 4, "group_size": 128}, "int4", 4 + 20 / 128),
         ({"quant_method": "awq", "bits": 8, "group_size": -1}, "int8", 8),
         ({"quant_method": "bitsandbytes", "load_in_8bit": True}, "int8", 8),
+        ({"quant_method": "bitsandbytes", "load_in_4bit": True}, "int4", 4.5),
+        (
+            {"quant_method": "bitsandbytes", "load_in_4bit": True, "bnb_4bit_use_double_quant": True},
+            "int4",
+            4 + 8 / 64 + 32 / 256 / 64,
+        ),
         (
             {
                 "quant_method": "compressed-tensors",
@@ -63,11 +69,25 @@ def test_bits_count_with_their_scales(how, dtype, bits):
         ["re:.*self_attn.*"],
         ["self_attn"],
         [f"model.layers.{i}.self_attn.{x}_proj" for i in range(4) for x in "qkvo"],
+        ["model.layers.*.self_attn"],
     ],
 )
 def test_modules_that_a_list_names_stay_as_they_are(stays):
     stored = bytes_by_type({"quant_method": "modelopt", "quant_algo": "FP8", "ignore": stays})
     assert stored["float8_e4m3"] == 4 * 3 * 8 * 12
+
+
+def test_modules_that_bitsandbytes_skips_stay_as_they_are():
+    skips = {"load_in_8bit": True, "llm_int8_skip_modules": ["lm_head", "model.layers.0.mlp", "self_attn"]}
+    assert bytes_by_type({"quant_method": "bitsandbytes"} | skips)["int8"] == 3 * 3 * 8 * 12
+
+
+def test_experts_beside_an_mlp_are_no_part_of_it():
+    """Gemma 4 in NVFP4 leaves its MLPs out: layers.0.mlp*, and has experts at layers.0.experts."""
+    stays = [f"model.language_model.layers.{i}.{x}*" for i in range(4) for x in ("mlp", "self_attn")]
+    config = BASE | EXPERTS | {"enable_moe_block": True, "model_type": "gemma4"}
+    stored = bytes_by_type({"quant_method": "modelopt", "quant_algo": "NVFP4", "ignore": stays}, config)
+    assert stored["nvfp4"] == 4 * 6 * 3 * 8 * 4 * 4.5 / 8
 
 
 def test_layers_named_one_by_one_have_their_own_types():

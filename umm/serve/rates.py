@@ -135,7 +135,7 @@ def head_of(model: Model, precision: str) -> str:
 
     A head that is the embedding's table has the type of that.
     """
-    stored = Quantization(model.quantization, model.dtype).stored("lm_head").name
+    stored = Quantization(model).stored("lm_head").name
     return "bf16" if precision == "bf16" or model.tied else QUANTIZED.get(stored, "bf16")
 
 

@@ -87,7 +87,7 @@ def count(model: Model, cache: str = "") -> Count:
     >>> llama.parameters, llama.cache_bytes_per_token, [(x.kind, x.count) for x in llama.kinds]
     (8030261248, 131072, [('attention + mlp', 32)])
     """
-    types = Quantization(model.quantization, model.dtype)
+    types = Quantization(model)
     bits: defaultdict[Stored, int] = defaultdict(int)
     of_kind: dict[Layer, tuple[int, int]] = {}
     for layer in model.kinds:

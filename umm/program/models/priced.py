@@ -51,7 +51,7 @@ def weights_priced(model: Model, number: int, parts: Collection[str] = (ATTENTIO
     Args:
         parts: Parts of the layer that the chain computes; the weights of others do not count.
     """
-    types = Quantization(model.quantization, model.dtype)
+    types = Quantization(model)
     by_part = {part: Counter[Stored]() for part in parts}
     exact = counted = 0.0
     for weight in model.layers[number].weights(model.hidden):
@@ -87,7 +87,7 @@ def weights_priced(model: Model, number: int, parts: Collection[str] = (ATTENTIO
 
 def head_priced(model: Model) -> str:
     """Return the type of a head that ``quantization_config`` names; empty for the type of the chain."""
-    return "" if model.tied else _type_of(Quantization(model.quantization, model.dtype).stored("lm_head"))
+    return "" if model.tied else _type_of(Quantization(model).stored("lm_head"))
 
 
 def _type_of(stored: Stored) -> str:

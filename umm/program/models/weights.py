@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 
 from umm.errors import ProblemError
 from umm.files import shown
+from umm.program.models.layers import Model
 
 _BITS = {"float32": 32.0, "bfloat16": 16.0, "float16": 16.0}
 MAX_PATTERNS, MAX_STARRED = 100_000, 1000
@@ -72,19 +73,17 @@ class Rule:
 
 
 class Quantization:
-    """The types of a checkpoint's weights.
-
-    Args:
-        config: ``quantization_config``; empty for none.
-        dtype: Type of what it does not change.
+    """The types of a model's weights, by its ``quantization_config``.
 
     Raises:
         ProblemError: naming the key that cannot be read.
     """
 
-    def __init__(self, config: Mapping[str, Any], dtype: str) -> None:
-        self.usual = Stored(dtype, _BITS.get(dtype, 16.0))
-        self.rules, self.default = _rules(config)
+    def __init__(self, model: Model) -> None:
+        self.usual = Stored(model.dtype, _BITS.get(model.dtype, 16.0))
+        self.rules, self.default = _rules(model.quantization)
+        # Gemma 4 and Grok-2 have experts beside an MLP, not in it.
+        self.beside = any(x.experts and len(x.expansions) > 1 for x in model.layers)
 
     def stored(self, module: str, linear: bool = True, layer: int | None = None) -> Stored:
         """Return the type of a module's weights.
@@ -98,6 +97,8 @@ class Quantization:
             return self.usual
         part, _, rest = module.partition(".")
         names = [f"{x}.{rest}" if rest else x for x in _MODULES.get(part, (part,))]
+        if self.beside and rest == "experts":
+            names = ["experts", "block_sparse_moe.experts"]
         paths = names if layer is None else [f"layers.{layer}.{x}" for x in names]
         for rule in self.rules:
             if any(map(rule.matches, paths)):
@@ -150,7 +151,14 @@ def _rules(config: Mapping[str, Any]) -> tuple[list[Rule], Stored | None]:
     method, algorithm = config.get("quant_method"), config.get("quant_algo")
     stays = [
         name
-        for key in ("ignore", "modules_to_not_convert", "ignored_layers", "exclude_modules", "exclude")
+        for key in (
+            "ignore",
+            "modules_to_not_convert",
+            "ignored_layers",
+            "exclude_modules",
+            "exclude",
+            "llm_int8_skip_modules",
+        )
         for name in _names(config, key)
     ]
     if stays:
@@ -166,7 +174,7 @@ def _rules(config: Mapping[str, Any]) -> tuple[list[Rule], Stored | None]:
         # What is named has its type, whatever a list of patterns leaves out.
         rules = [*(_rule(stored, names) for stored, names in by_type.items()), *rules]
     if expert is not None and not isinstance(layers, dict):
-        rules.append(_rule(expert, ["mlp.experts", "ffn.experts"]))
+        rules.append(_rule(expert, ["experts"]))
     groups = config.get("config_groups")
     default = _of_method(config, method)
     if isinstance(groups, dict) and not isinstance(layers, dict):
@@ -187,7 +195,7 @@ def _rules(config: Mapping[str, Any]) -> tuple[list[Rule], Stored | None]:
     elif isinstance(algorithm, str) and algorithm != "MIXED_PRECISION":
         default = _ALGORITHMS.get(algorithm, default)
     if method == "mxfp4":  # gpt-oss: of its experts alone
-        rules.append(_rule(default, ["mlp.experts"]))
+        rules.append(_rule(default, ["experts"]))
         default = None
     return rules, default
 
@@ -203,9 +211,16 @@ def _of_method(config: Mapping[str, Any], method: Any) -> Stored | None:
         case "mxfp4":
             return _stored(4, "float", 32)
         case "gptq" | "awq" | "gptq_marlin" | "awq_marlin" | "auto-round":
-            return _stored(bits if bits in (2, 3, 4, 8) else 4, "int", group)
+            bits = bits if bits in (2, 3, 4, 8) else 4
+            # A scale of 16 bits and a zero for each group, also where zeros are alike.
+            return Stored(f"int{bits}", bits + ((16 + bits) / group if group > 0 else 0.0))
         case "bitsandbytes":
-            return _stored(4, "int", 64) if config.get("load_in_4bit") else _stored(8, "int", 0)
+            if not config.get("load_in_4bit"):
+                return _stored(8, "int", 0)
+            # A scale of 32 bits for 64 elements, or one of 8 bits, of which 256 share one of 32.
+            return Stored(
+                "int4", 4 + ((8 + 32 / 256) / 64 if config.get("bnb_4bit_use_double_quant") else 0.5)
+            )
     return None
 
 
@@ -225,7 +240,9 @@ def _rule(stored: Stored | None, names: Iterable[str]) -> Rule:
         elif "*" in name:
             if name.count("*") > 4:
                 raise ProblemError(f"{shown(name)} has more than 4 stars")
-            patterns.append(translate(_PREFIX.sub("", name)))
+            bare = _PREFIX.sub("", name)
+            # A module stands for those below it.
+            patterns += [translate(bare), *([] if bare.endswith("*") else [translate(f"{bare}.*")])]
         else:
             modules.add(_PREFIX.sub("", name))
     if len(patterns) > MAX_STARRED:
