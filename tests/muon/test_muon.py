@@ -330,6 +330,18 @@ def test_plans_are_written_for_trainers():
         emitted(replace(result, best={"mlp.up": "in-place"}), "megatron")
 
 
+def test_owners_are_of_the_layers_that_have_a_weight():
+    """Llama 4 Maverick has experts in every second layer, the first dense; a layer alone is one rank's."""
+    weights = matrices(find_model("llama-4-maverick"))
+    given: dict = {}
+    result = plan(weights, "fsdp8", Costs(RATES), only="layers")
+    exec(emitted(result, "torchtitan"), given)
+    assert len(given["owners"]) == sum(x.count for x in weights)
+    for module, first in (("mlp.gate_proj", 0), ("mlp.experts.gate_proj.127", 1)):
+        of_layers = {x: y for x, y in given["owners"].items() if x.endswith(f".{module}")}
+        assert of_layers == {f"layers.{x}.{module}": x % 8 for x in range(first, 48, 2)}
+
+
 def test_coefficients_come_from_a_file(tmp_path):
     path = tmp_path / "steps.toml"
     path.write_text("steps = [[1.5, -0.5, 0], [3, -4.5, 2]]")

@@ -55,9 +55,9 @@ def torchtitan(plan: MuonPlan) -> str:
         ranks = plan.homes.get(weight.name, ())
         if ranks:
             lines.append(f"    #{_time(plan, weight.name)[3:]} for {literal(weight.name)}")
-        for number, rank in enumerate(ranks):
-            layer, expert = divmod(number, weight.each)
-            name = f"layers.{layer}.{weight.name}" + (f".{expert}" if weight.each > 1 else "")
+        module = weight.name.removesuffix(f".{weight.rows}x{weight.cols}")
+        for number, (layer, rank) in enumerate(zip(weight.numbers, ranks, strict=False)):
+            name = f"layers.{layer}.{module}" + (f".{number % weight.each}" if weight.each > 1 else "")
             lines.append(f"    {literal(name)}: {rank},")
     lines.append("}")
     sharded = [name for name in plan.best if name not in plan.homes]

@@ -198,10 +198,7 @@ class Planner:
 
     def by_layers(self) -> _Candidate:
         """Return owners of whole layers: all matrices of a layer are one rank's."""
-        homes = {
-            x.name: tuple(number // x.each % self.grid.ranks for number in range(x.count))
-            for x in self.weights
-        }
+        homes = {x.name: tuple(number % self.grid.ranks for number in x.numbers) for x in self.weights}
         return self._timed(LAYERS, (LAYERS,) * len(self.weights), homes)
 
     def mixes(self) -> tuple[float, list[_Candidate]]:

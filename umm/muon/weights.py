@@ -18,6 +18,12 @@ class Matrix:
     cols: int  # columns of one
     layers: int  # layers that have them
     each: int = 1  # how many a layer has: its experts, or 1
+    where: tuple[int, ...] = ()  # numbers of these layers; the first ones if empty
+
+    @property
+    def numbers(self) -> tuple[int, ...]:
+        """The number of the layer of each, in their order."""
+        return tuple(x for x in self.where or range(self.layers) for _ in range(self.each))
 
     @property
     def count(self) -> int:
@@ -95,8 +101,9 @@ def matrices(model: Model) -> list[Matrix]:
     >>> [(x.name, x.rows, x.cols, x.count) for x in matrices(find_model("llama-3-8b"))][-1]
     ('mlp.down_proj', 14336, 4096, 32)
     """
-    counts: Counter[tuple[str, int, int, int]] = Counter()
-    for layer, layers in model.kinds.items():
+    places: dict[tuple[str, int, int, int], list[int]] = {}
+    for layer in model.kinds:
+        where = [number for number, other in enumerate(model.layers) if other == layer]
         weights = [x for x in layer.weights(model.hidden) if x.linear and x.rows]
         parts = Counter(x.module for x in weights)
         numbers: Counter[str] = Counter()
@@ -106,9 +113,13 @@ def matrices(model: Model) -> list[Matrix]:
             if parts[name] > 1:
                 name = f"{name}.{EXPERT_PARTS.get(parts[name], range(parts[name]))[number]}"
             each = layer.experts.experts if layer.experts and weight.module == "mlp.experts" else 1
-            counts[name, weight.rows, weight.elements // each // weight.rows, each] += layers
-    shapes = Counter(name for name, *_ in counts)
+            shape = name, weight.rows, weight.elements // each // weight.rows, each
+            places.setdefault(shape, []).extend(where)
+    shapes = Counter(name for name, *_ in places)
     return [
-        Matrix(name if shapes[name] == 1 else f"{name}.{rows}x{cols}", rows, cols, layers, each)
-        for (name, rows, cols, each), layers in counts.items()
-    ]
+        Matrix(
+            name if shapes[name] == 1 else f"{name}.{rows}x{cols}", rows, cols, len(where), each,
+            tuple(sorted(where)),
+        )
+        for (name, rows, cols, each), where in places.items()
+    ]  # fmt: skip
