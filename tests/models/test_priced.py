@@ -6,7 +6,7 @@ import pytest
 from click.testing import CliRunner
 from command import times_only
 from examples import WHOLE
-from model_configs import BASE, CONFIGS, EXPERTS, MAMBA
+from model_configs import BASE, CONFIGS, EXPERTS, LATENT, MAMBA
 
 from umm.cli.main import main
 from umm.errors import InputError
@@ -44,6 +44,16 @@ def test_kinds_have_their_own_sizes_and_their_count():
 def test_windows_and_chunks_set_kinds_apart():
     assert [x.sizes.get("window") for x in kinds_priced(find_model("gpt-oss-120b"))] == [128, None]
     assert [x.sizes.get("chunk") for x in kinds_priced(find_model("llama-4-scout"))] == [8192, None]
+
+
+def test_layers_that_share_a_choice_of_keys_attend_to_no_more_of_them():
+    """GLM-5.2: every fourth layer has an indexer; the others took the price of attention to all keys."""
+    config = BASE | LATENT | {"index_n_heads": 3, "index_head_dim": 2, "index_topk": 64,
+                              "indexer_types": ["full", "shared", "shared", "full"]}  # fmt: skip
+    model = model_of(config, "m")
+    assert {x.sizes["top_keys"] for x in kinds_priced(model)} == {64}
+    assert [x.cache for x in model.layers] == [7, 5, 5, 7]
+    assert "indexer_types" in model.not_modelled
 
 
 def test_chunks_see_themselves_alone_and_a_decoded_token_those_of_its_own():

@@ -10,6 +10,7 @@ from umm.program.models.count import STATE_BYTES
 from umm.program.models.layers import (
     Attention,
     Experts,
+    Indexer,
     LatentAttention,
     Linear,
     LinearAttention,
@@ -65,6 +66,17 @@ def seconds_of(block: object, batch: Batch) -> float:
     raise ProblemError(f"{getattr(block, 'words', block)} is not simulated; umm model counts it")
 
 
+def _choice(indexer: Indexer | None, batch: Batch, columns: int) -> float:
+    """Return the seconds in which every rank scores all keys for sparse attention; 0 without an indexer."""
+    if indexer is None or indexer.shared:
+        return 0.0
+    width = indexer.heads * indexer.head
+    took = batch.linear(columns, width) + batch.linear(batch.hidden, indexer.head + indexer.heads)
+    keys = batch.decoded * batch.context
+    nbytes = keys * indexer.head * batch.deployment.cache_bits / 8
+    return took + batch.rates.reads(nbytes, 2.0 * width * (keys + batch.prompt * batch.length / 2))
+
+
 @seconds_of.register
 def _(block: Attention, batch: Batch) -> float:
     tp = batch.deployment.tp
@@ -72,6 +84,7 @@ def _(block: Attention, batch: Batch) -> float:
     gate = heads * block.value if block.gate else 0
     took = batch.passes(4.0 * batch.hidden) + batch.linear(batch.hidden, queries + keys + gate)
     took += batch.passes(2.0 * (queries + keys), 1 + bool(block.norms))
+    took += _choice(block.indexer, batch, batch.hidden)
     seen, length = block.indexer.top_k if block.indexer else block.window, batch.length
     window = seen if seen < length else 0
     scores = Heads(block.head, max(1, heads // kv_heads), length, length, True, window=window)
@@ -93,6 +106,7 @@ def _(block: LatentAttention, batch: Batch) -> float:
     took += batch.linear(batch.hidden, block.q_rank + block.kv_rank + block.rope_dim)
     took += batch.passes(2.0 * (block.q_rank + block.kv_rank), 2)
     took += batch.linear(block.q_rank or batch.hidden, heads * wide)
+    took += _choice(block.indexer, batch, block.q_rank or batch.hidden)
     latent = block.kv_rank + block.rope_dim
     if batch.prompt:
         wide_keys = heads * (block.head + block.value)

@@ -33,6 +33,12 @@ class Indexer:
     heads: int  # heads of the scores
     head: int  # columns of one
     top_k: int  # keys that a token attends to
+    shared: bool = False  # whether the layer has none, and takes the choice of one before it
+
+    @property
+    def cache(self) -> int:
+        """Elements that a token leaves in the cache."""
+        return 0 if self.shared else self.head
 
 
 @dataclass(frozen=True)
@@ -75,7 +81,7 @@ class Attention:
             yield _vector("self_attn.norm", self.norms)
         if self.sinks:
             yield _vector("self_attn.sinks", self.heads)
-        if self.indexer:
+        if self.indexer and not self.indexer.shared:
             yield from _matrix("self_attn.indexer.q_proj", hidden, self.indexer.heads * self.indexer.head)
             yield from _matrix("self_attn.indexer.k_proj", hidden, self.indexer.head)
 
@@ -83,7 +89,7 @@ class Attention:
     def cache(self) -> int:
         """Elements that a token leaves in the cache."""
         # Values that are the keys differ from them once these are normalised and rotated.
-        return self.kv_heads * (self.head + self.value) + (self.indexer.head if self.indexer else 0)
+        return self.kv_heads * (self.head + self.value) + (self.indexer.cache if self.indexer else 0)
 
 
 @dataclass(frozen=True)
@@ -120,7 +126,7 @@ class LatentAttention:
         if self.gate:
             yield from _matrix("self_attn.g_proj", hidden, self.heads * self.value)
         yield from _matrix("self_attn.o_proj", self.heads * self.value, hidden, self.bias)
-        if self.indexer:
+        if self.indexer and not self.indexer.shared:
             queries = self.indexer.heads * self.indexer.head
             yield from _matrix("self_attn.indexer.wq_b", self.q_rank or hidden, queries)
             yield from _matrix("self_attn.indexer.wk", hidden, self.indexer.head)
@@ -130,7 +136,7 @@ class LatentAttention:
     @property
     def cache(self) -> int:
         """Elements that a token leaves in the cache."""
-        return self.kv_rank + self.rope_dim + (self.indexer.head if self.indexer else 0)
+        return self.kv_rank + self.rope_dim + (self.indexer.cache if self.indexer else 0)
 
 
 @dataclass(frozen=True)

@@ -48,7 +48,7 @@ def mixers_of(keys: Keys, layers: int, hidden: int, family: Family) -> list[Mixe
     if set(kinds) == {MAMBA} and keys.get("num_attention_heads") is None:
         return [mamba_of(keys, hidden)] * layers
     sliding, full = _attention(keys, hidden, family, sliding=True), _attention(keys, hidden, family)
-    indexed = _indexed(keys, layers)
+    indexers = _indexers(keys, layers, full.indexer)
     mixers: list[Mixer | None] = []
     for number, kind in enumerate(kinds):
         if kind == BOTH:
@@ -57,7 +57,7 @@ def mixers_of(keys: Keys, layers: int, hidden: int, family: Family) -> list[Mixe
             assert isinstance(mamba, Mamba)
             mixers.append(Beside(full, mamba))
         elif kind == FULL:
-            mixers.append(full if indexed[number] else replace(full, indexer=None))
+            mixers.append(replace(full, indexer=indexers[number]))
         elif kind in (SLIDING, CHUNKED):
             names = ("attention_chunk_size",) if kind == CHUNKED else _WINDOW
             window = keys.number(*names, default=None, least=1)
@@ -81,17 +81,17 @@ _UNUSED = (*_STATES, "mamba_n_groups", "mamba_d_head", "mamba_d_conv", "mamba_ex
 """Keys that Granite 4 has also where none of its layer_types is Mamba."""
 
 
-def _indexed(keys: Keys, layers: int) -> list[bool]:
-    """Return which layers choose the keys that they attend to themselves."""
+def _indexers(keys: Keys, layers: int, usual: Indexer | None) -> Sequence[Indexer | None]:
+    """Return the indexer of each layer; None where a token attends to all keys."""
     types = keys.by_layer("indexer_types", layers, ("full", "shared"))
     by_layer = keys.get("layer_types")
     if isinstance(by_layer, list) and INDEXED in by_layer:
-        return [x == INDEXED for x in by_layer[:layers]]
+        return [usual if x == INDEXED else None for x in by_layer[:layers]]
     inner = keys.inner("sparse_attention_config")
-    if types is not None:
-        return [x == "full" for x in types]
+    if types is not None and usual is not None:
+        return [replace(usual, shared=x == "shared") for x in types]
     listed = inner.by_layer("sparse_attention_freq", layers, (0, 1)) if inner else None
-    return [bool(x) for x in listed] if listed is not None else [True] * layers
+    return [usual if x else None for x in listed or [1] * layers]
 
 
 def _kinds(keys: Keys, layers: int, family: Family) -> Sequence[str]:
