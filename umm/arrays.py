@@ -25,12 +25,11 @@ PASS_KINDS = ADD, EXP, WHERE, POWER = "add", "exp", "where", "power"
 class Archive(Mapping[str, NDArray[Any]]):
     """The arrays of an .npz file by name. Nothing is unpickled, and only requested arrays are read.
 
+    InputError in one line, if it cannot be read or is not an .npz file; so does asking for an array that is
+    damaged, holds objects, or is far larger than its file.
+
     Args:
         path: The file.
-
-    Raises:
-        InputError: in one line, if it cannot be read or is not an .npz file; so does asking for an array that
-            is damaged, holds objects, or is far larger than its file.
     """
 
     def __init__(self, path: Path) -> None:

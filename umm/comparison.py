@@ -217,11 +217,10 @@ class Comparison(Shown):
 def compare(predicted: Trace, measured: Trace, ends: tuple[float, float] | None = None) -> Comparison:
     """Compare a predicted trace with a measured one of the same schedule.
 
+    InputError if the schedules differ, saying in what.
+
     Args:
         ends: The range of the predicted makespan in seconds, if it is known.
-
-    Raises:
-        InputError: if the schedules differ, saying in what.
     """
     for trace in (predicted, measured):
         expect(trace, Trace, "compare", "two traces; umm.run(schedule) returns one")

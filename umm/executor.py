@@ -177,13 +177,12 @@ def executor_names() -> list[str]:
 def executor(name: str, **options: Any) -> Executor:
     """Return a new executor; its package is imported only now.
 
+    InputError for a name that no installed package offers, or an option the executor does not take.
+    ExecutorUnavailableError if a module it needs is not installed.
+
     Args:
         name: What a package calls it in its entry-point group ``umm.executors``.
         options: Keyword arguments of the executor.
-
-    Raises:
-        InputError: for a name that no installed package offers, or an option the executor does not take.
-        ExecutorUnavailableError: if a module it needs is not installed.
     """
     return _made(name, options)
 
@@ -213,15 +212,14 @@ def times_of(performer: Executor) -> Times:
 def run(schedule: Schedule, executor: str = "sim", operands: Operands | None = None, **options: Any) -> Trace:
     """Perform a schedule with the executor of this name and return when each action ran.
 
+    InputError for an unknown executor or option, or operands that do not fit the problem.
+    ExecutorUnavailableError if the executor cannot run here.
+
     Args:
         schedule: What to perform.
         executor: ``sim``, ``numpy`` or another name of :func:`executor_names`.
         operands: A (m×k) and B (k×n) as whole arrays; random ones if None.
         options: Keyword arguments of the executor.
-
-    Raises:
-        InputError: for an unknown executor or option, or operands that do not fit the problem.
-        ExecutorUnavailableError: if the executor cannot run here.
     """
     expect(schedule, Schedule, "run", "a Schedule; make one with umm.schedule(problem, machine)")
     performer = _made(executor, options)

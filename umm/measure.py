@@ -111,6 +111,10 @@ def measure(
 ) -> Measured:
     """Run a schedule several times with the same operands.
 
+    InputError for less than one run, more ranks than run, or a missing operand; for a check of an executor
+    that multiplies nothing, a checkpoint of one that cannot save, or delays of one without real ranks.
+    EndedEarlyError on Ctrl-C after a run that counts, with the runs so far.
+
     Args:
         iters: Counted runs, ≥ 1.
         warmup: Runs before them that do not count.
@@ -119,12 +123,6 @@ def measure(
         save: Folder of the checkpoint that operands and results become after the last run, if any.
         delays: How late each rank is in each counted run, as :class:`umm.executor.Delaying` takes it.
         track: Gives the numbers of the runs one after another, showing how far it is.
-
-    Raises:
-        InputError: for less than one run, more ranks than run, or a missing operand; for a check of an
-            executor that multiplies nothing, a checkpoint of one that cannot save, or delays of one without
-            real ranks.
-        EndedEarlyError: on Ctrl-C after a run that counts, with the runs so far.
     """
     if iters < 1 or warmup < 0:
         raise InputError(

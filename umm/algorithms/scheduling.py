@@ -90,6 +90,9 @@ def schedule(
 ) -> Schedule:
     """Return the schedule of a problem, or of a whole chain, on a machine.
 
+    ScheduleError for an unknown option or a value that means nothing. ProblemError for an unknown stationary
+    matrix. MachineError for an unknown machine, too many ranks, or a dtype without a peak.
+
     Args:
         problem: What is multiplied; without ranks it gets the machine's own number. Operands that are given
             elsewhere are moved first, and C is moved out at the end. Of a chain every multiply that is
@@ -107,11 +110,6 @@ def schedule(
             gathers each weight by a copy before it is used.
         options: The algorithm's own; those of the universal one are fields of
             :class:`umm.plans.multiply.options.Options`, such as ``prefetch=1``.
-
-    Raises:
-        ScheduleError: for an unknown option or a value that means nothing.
-        ProblemError: for an unknown stationary matrix.
-        MachineError: for an unknown machine, too many ranks, or a dtype without a peak.
 
     >>> import umm
     >>> problem = umm.Problem(m=4096, n=4096, k=4096, a="row@8", b="col", c="col", given="a=row")

@@ -32,14 +32,13 @@ class Piece(NamedTuple):
 class Checkpoint(Mapping[str, Array]):
     """A saved checkpoint: a mapping from names to whole matrices, read when they are asked for.
 
+    InputError in one line, if the folder does not hold one.
+
     Args:
         folder: Where it was saved.
 
     Attributes:
         ranks: How many ranks saved it.
-
-    Raises:
-        InputError: in one line, if the folder does not hold one.
     """
 
     def __init__(self, folder: str | Path) -> None:
@@ -132,8 +131,7 @@ class Checkpoint(Mapping[str, Array]):
 def load(folder: str | Path) -> Checkpoint:
     """Return a saved checkpoint: a mapping from names to whole matrices, read when they are asked for.
 
-    Raises:
-        InputError: in one line, if the folder does not hold one.
+    InputError in one line, if the folder does not hold one.
     """
     return Checkpoint(folder)
 

@@ -86,14 +86,12 @@ def commit(folder: str | Path, matrices: Sequence[Saved]) -> None:
 def save(folder: str | Path, arrays: Mapping[str, ArrayLike], tensors: Iterable[Tensor]) -> None:
     """Save whole matrices as the ranks of their layouts would, from this one process.
 
+    InputError if a matrix has no tensor, another shape or other numbers, or the folder cannot be written.
+
     Args:
         folder: Of the checkpoint; it is made, or the checkpoint in it is replaced, whole or not at all.
         arrays: The matrices by name.
         tensors: Layout and type of each, such as a chain's ``tensors``; those without an array are left out.
-
-    Raises:
-        InputError: if a matrix has no tensor, another shape or other numbers, or the
-            folder cannot be written.
 
     >>> import tempfile, umm
     >>> mlp = umm.chain("mlp", hidden=4, ffn=6, tokens=2).laid_out("sequence", ranks=2)

@@ -62,11 +62,7 @@ class Section:
 
 
 def write_page(path: str | Path, title: str, sections: Sequence[Section]) -> None:
-    """Write a page, plotly.js included.
-
-    Raises:
-        InputError: if the file cannot be written.
-    """
+    """Write a page, plotly.js included; InputError if the file cannot be written."""
     from plotly.offline import get_plotlyjs
 
     body = "\n".join(section_html(section, f"plot-{number}") for number, section in enumerate(sections))

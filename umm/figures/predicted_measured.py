@@ -21,8 +21,7 @@ BAND = 0.2
 def agreement(comparison: Comparison) -> style.Parts:
     """Return the predicted over the measured time of every action, on logarithmic axes.
 
-    Raises:
-        InputError: if times cannot be compared, or no action took any in both traces.
+    InputError if times cannot be compared, or no action took any in both traces.
     """
     if not comparison.times_comparable:
         raise InputError("these are times of one process in place of all ranks; compare order and bytes")

@@ -27,13 +27,12 @@ Page = tuple[str, list[Section]]  # a title, and what stands below it
 def write_html(trace: Trace, path: str | Path, verdict: str = "") -> None:
     """Write the report of a trace as one HTML file that opens offline.
 
+    InputError if the file cannot be written.
+
     Args:
         trace: What to show.
         path: The file.
         verdict: What is said of it; the trace's own verdict if empty.
-
-    Raises:
-        InputError: if the file cannot be written.
     """
     write_page(path, *page(trace, verdict))
 

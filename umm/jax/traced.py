@@ -21,14 +21,13 @@ def chain(f: Callable[..., Any], *shapes: Any, inputs: int = 1, name: str = "") 
     Elementwise operations are fused as XLA fuses them, and a softmax between two multiplies is fused
     attention.
 
+    InputError in one line, if JAX is missing or refuses the function, or it has no multiply.
+
     Args:
         f: A function of arrays, as ``jax.jit`` takes it.
         shapes: Its arguments, or their ``jax.ShapeDtypeStruct``; trees of them too.
         inputs: How many of the arguments are inputs; the others are weights.
         name: Of the chains; the function's own if not given.
-
-    Raises:
-        InputError: in one line, if JAX is missing or refuses the function, or it has no multiply.
     """
     try:
         import jax

@@ -166,8 +166,7 @@ class Layout(Spoken, Shown):
         these: ``shard(0)``, ``dtensor:mesh=2x4;Shard(0),Replicate``, ``jax:mesh=x:2,y:4;P(x,y)``,
         ``hpf:(BLOCK,*)``, a ScaLAPACK descriptor. Equal arguments give the same object.
 
-        Raises:
-            LayoutError: for a text of another form, or one that does not fit the shape or the ranks.
+        LayoutError for a text of another form, or one that does not fit the shape or the ranks.
 
         >>> layout = Layout.parse("2d:3x2:balanced@2:interleaved", (8, 5), ranks=12)
         >>> str(layout), layout.replicas, layout.owner((2, 1), replica=1)
@@ -183,8 +182,7 @@ class Layout(Spoken, Shown):
     def check_text(text: str) -> None:
         """Refuse a text that is no layout of any matrix on any ranks.
 
-        Raises:
-            LayoutError: for a text of another form.
+        LayoutError for a text of another form.
         """
         if not frameworks.is_foreign(text):
             read_form(text)

@@ -83,13 +83,12 @@ class Spoken(TileGrid):
     def from_jax(cls, x: Any, spec: Any = None, shape: Sequence[int] | None = None) -> Self:
         """Return how a JAX array lies.
 
+        LayoutError for what JAX would not shard, such as sizes that do not divide.
+
         Args:
             x: An array with a ``NamedSharding``; one of these, with a shape; or, with a spec and a shape, a
                 ``Mesh`` or the names and lengths of its axes as a dict.
             spec: A ``PartitionSpec``, or what one takes.
-
-        Raises:
-            LayoutError: for what JAX would not shard, such as sizes that do not divide.
 
         >>> from umm import Layout
         >>> str(Layout.from_jax({"x": 2, "y": 4}, ("y", "x"), (8, 8)))
@@ -124,13 +123,12 @@ class Spoken(TileGrid):
     ) -> Self:
         """Return how a matrix lies that a ScaLAPACK descriptor describes.
 
+        LayoutError for a descriptor of another kind, or one that does not fit the grid.
+
         Args:
             desc: DTYPE_, CTXT_, M_, N_, MB_, NB_, RSRC_, CSRC_, LLD_.
             grid: Rows and columns of the process grid.
             order: ``R`` or ``C``, as BLACS_GRIDINIT took it, or the ranks along the rows of the grid.
-
-        Raises:
-            LayoutError: for a descriptor of another kind, or one that does not fit the grid.
 
         >>> from umm import Layout
         >>> str(Layout.from_scalapack((1, 0, 1000, 600, 64, 32, 0, 0, 512), (2, 4), "C"))
@@ -151,8 +149,7 @@ class Spoken(TileGrid):
     def from_hpf(cls, text: str, shape: Sequence[int], ranks: int) -> Self:
         """Return the layout of HPF's words: ``(CYCLIC(64),BLOCK)onto(2,4)``.
 
-        Raises:
-            LayoutError: if they mean nothing, or not on so many ranks.
+        LayoutError if they mean nothing, or not on so many ranks.
 
         >>> from umm import Layout
         >>> str(Layout.from_hpf("(BLOCK,*)", (10, 6), ranks=4))

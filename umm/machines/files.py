@@ -78,6 +78,8 @@ def machine(
 ) -> Machine:
     """Return a machine by name, or from a machine file; read once per version of the file.
 
+    MachineError if there is no such machine, its file does not describe one, or has no such number.
+
     Args:
         name_or_path: A shipped or user's name such as `"h100-8"`, or a path to a `.toml` file. The name of a
             machine with settings has them behind it: `"h100-8 fabric.bandwidth=x0.5"`; with `:tf32` before
@@ -89,9 +91,6 @@ def machine(
         kernels: Whose kernels it has, one of the engines of its file, such as ``"vllm"``; the file's own if
             None.
         graphs: Whether these are in CUDA graphs, so that none waits for the host; they are if None.
-
-    Raises:
-        MachineError: There is no such machine, its file does not describe one, or has no such number.
 
     >>> machine("pvc-12").device_count
     12

@@ -169,8 +169,7 @@ class Machine(DeviceNumbers):
     def peak(self, dtype: str) -> float:
         """Return flop/s of one device; of complex numbers multiply-adds, two flop each, with four real ones.
 
-        Raises:
-            MachineError: The file states no peak for this dtype.
+        MachineError if the file states no peak for this dtype.
         """
         if dtype in COMPLEX:
             return self.peak(COMPLEX[dtype]) / 4
@@ -265,8 +264,7 @@ class Machine(DeviceNumbers):
     def gemm_limits(self, dtype: str, k: float) -> GemmLimits:
         """Return bounds on any GEMM of this k, or one cut out of it, by law: its start and rates.
 
-        Raises:
-            MachineError: The file states no peak for this dtype.
+        MachineError if the file states no peak for this dtype.
         """
         kernels = self.kernels(dtype)
         rate = self.peak(dtype) * float(self.most_efficiency(dtype, k))
@@ -282,8 +280,7 @@ class Machine(DeviceNumbers):
     def with_tf32(self) -> "Machine":
         """Return this machine as it multiplies float32 in TF32: faster, and with 10 bits of fraction.
 
-        Raises:
-            MachineError: The file states no peak for it.
+        MachineError if the file states no peak for it.
         """
         if not self.tf32_peak:
             raise MachineError(f"{self.name} states no peak for tf32; choose a machine whose devices have it")
@@ -315,8 +312,7 @@ class Machine(DeviceNumbers):
         From a device to itself it is the device's own memory (half its bandwidth: read and write),
         which two ranks on one device use.
 
-        Raises:
-            MachineError: No path, or two equally short ones and the file lists neither.
+        MachineError without a path, or for two equally short ones of which the file lists neither.
         """
         if src_device == dst_device:
             return (len(self.link_names) - self.device_count + src_device,)
@@ -349,8 +345,7 @@ class Machine(DeviceNumbers):
     def check_alike(self, ranks: int = 0) -> None:
         """Refuse devices that differ, or fewer than some ranks, where one rank a device stands for all.
 
-        Raises:
-            MachineError: says what predicts such machines, or how many devices are missing.
+        MachineError says what predicts such machines, or how many devices are missing.
         """
         if ranks > self.device_count:
             raise MachineError(
@@ -365,8 +360,7 @@ class Machine(DeviceNumbers):
     def check_ranks(self, ranks: int) -> None:
         """Refuse more ranks than the devices can share.
 
-        Raises:
-            MachineError: More than `device_count * ranks_per_device` ranks, or less than one.
+        MachineError for more than `device_count * ranks_per_device` ranks, or less than one.
         """
         most = self.device_count * self.ranks_per_device
         expect(as_int(ranks), int, "ranks", "a whole number")

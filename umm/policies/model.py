@@ -61,8 +61,7 @@ def model_cost(schedule: Schedule) -> float:
     A step takes the longer of its communication and its computation.
     Replicas of C come together after barriers; there a rank's transfers follow each other.
 
-    Raises:
-        ScheduleError: for a schedule that no policy made.
+    ScheduleError for a schedule that no policy made.
     """
     expect(schedule, Schedule, "model_cost", "a Schedule; make one with umm.schedule(problem, machine)")
     longest = max((sum(step.seconds for step in of_rank) for of_rank in steps(schedule)), default=0.0)

@@ -273,6 +273,8 @@ def chain(
 
     ``summa25-layer`` is an encoder's layer of SUMMA2.5, whose first layouts are ``summa2.5``.
 
+    InputError in one line, for an unknown name, model or size, or sizes that do not fit.
+
     Args:
         name: ``mlp``, ``gated-mlp``, ``newton-schulz``, ``attention``, ``transformer-layer``, ``moe``,
             ``moe-layer`` or ``summa25-layer``.
@@ -311,9 +313,6 @@ def chain(
             where queries and keys are normalised head by head, 2 over all heads; ``qkv_bias``, ``out_bias``
             and ``mlp_bias`` are 1 where products have biases, ``post_norm`` where the results of a layer's
             parts are normalised too.
-
-    Raises:
-        InputError: in one line, for an unknown name, model or size, or sizes that do not fit.
 
     >>> print(chain("mlp", hidden=8, ffn=16, tokens=4))
     mlp: H = X·W1; G = gelu(H); Y = G·W2

@@ -199,8 +199,7 @@ class Problem:
     def tensors(self) -> tuple[Tensor, Tensor, Tensor]:
         """A, B and C as tensors where they lie before and after: two inputs and an output.
 
-        Raises:
-            ProblemError: if the problem does not say yet on how many ranks it runs.
+        ProblemError if the problem does not say yet on how many ranks it runs.
         """
         _ = self.p  # which says so if there are no layouts yet
         a, b, c = self.outside
@@ -251,8 +250,7 @@ class Problem:
     def chain(self) -> Chain:
         """The chain whose one statement is C = AB.
 
-        Raises:
-            ProblemError: if the problem does not say yet on how many ranks it runs.
+        ProblemError if the problem does not say yet on how many ranks it runs.
         """
         return Chain(self.name, self.tensors, (Multiply("C", "A", "B"),), self.p)
 

@@ -25,8 +25,7 @@ def save(schedule: Schedule, path: str | Path) -> None:
 def load(path: str | Path) -> Schedule:
     """Read a schedule from a file that :func:`save` wrote.
 
-    Raises:
-        ScheduleError: if the file cannot be read or does not hold a schedule.
+    ScheduleError if the file cannot be read or does not hold a schedule.
     """
     path = Path(path)
     packed = path.suffix == ".npz"

@@ -14,8 +14,7 @@ class Schedule(Table):
     def to_json(self) -> str:
         """Return the schedule as JSON of schema 2, one action a line.
 
-        Raises:
-            ScheduleError: above 200,000 actions, where .npz is the form to use.
+        ScheduleError above 200,000 actions, where .npz is the form to use.
         """
         from umm.schedules.file.codec import to_json
 
@@ -25,8 +24,7 @@ class Schedule(Table):
     def from_json(text: str) -> "Schedule":
         """Return the schedule a JSON text holds, checked.
 
-        Raises:
-            ScheduleError: if the text is not a schedule of schema 2, or the schedule breaks a rule.
+        ScheduleError if the text is not a schedule of schema 2, or the schedule breaks a rule.
         """
         from umm.schedules.file.codec import from_json
 

@@ -277,8 +277,7 @@ class Space:
     def options(self) -> Options:
         """The choices of a schedule, where each has one value; of several movements and depths the first.
 
-        Raises:
-            InputError: if another one has several.
+        InputError if another one has several.
         """
         varied = [x for x in self.axes.varied if x not in ("movement", "prefetch")]
         if varied:
@@ -303,9 +302,8 @@ class Space:
     def points(self) -> "MultiplyPoints | Assignments":
         """Return the points, equal ones merged.
 
-        Raises:
-            InputError: if the space does not say on how many ranks, or nothing is left in it.
-            LayoutError: for a layout that does not exist.
+        InputError if the space does not say on how many ranks, or nothing is left in it. LayoutError for a
+        layout that does not exist.
         """
         texts = dict(self.layouts)
         if self.program.kind == "outline":

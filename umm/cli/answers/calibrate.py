@@ -129,8 +129,7 @@ def _compared(old: Path, new: Machine, output: Output) -> tuple[list[Change], li
 def measured_types(name: str, dtype: str | None) -> list[str]:
     """Return the types to measure: those of a comma list, or all that an executor multiplies.
 
-    Raises:
-        InputError: if the executor measures no machine, or does not multiply one of them.
+    InputError if the executor measures no machine, or does not multiply one of them.
     """
 
     def types_of(name: str) -> tuple[str, ...]:

@@ -52,8 +52,7 @@ def demo(asked: Demo) -> None:
 def execute_all(result: Found) -> list[Check]:
     """Multiply real matrices with the layouts of every row, at a scale that one process can do.
 
-    Raises:
-        CheckError: if C is not what float64 NumPy has.
+    CheckError if C is not what float64 NumPy has.
     """
     small = [choice.problem.at_scale(1 / SCALE) for choice in result.frontier]
     a, b = random_operands(small[0])

@@ -99,9 +99,8 @@ def import_machine(asked: Import) -> None:
 def _with_table(asked: Import, files: tuple[str, ...]) -> None:
     """Write a machine file and, beside it, a table of measured multiplies.
 
-    Raises:
-        InputError: for a file that is no such table, and where it is not said whose machine it is of.
-        MachineError: for a type of which that machine has no kernels.
+    InputError for a file that is no such table, and where it is not said whose machine it is of. MachineError
+    for a type of which that machine has no kernels.
     """
     aic, other = asked.aic, asked.other
     if aic is not None:
@@ -228,15 +227,14 @@ def _write(
 ) -> None:
     """Write the file of a new machine, if its content is a machine.
 
+    InputError for a file that is there already, or a name that cannot be one. MachineError for what cannot
+    be.
+
     Args:
         content_of: Returns the content.
         name: The machine's name or file.
         other: The machine that the rest is taken from.
         tables: Texts of the tables beside the file, empty for none; None to keep those of the same machine.
-
-    Raises:
-        InputError: for a file that is there already, or a name that cannot be one.
-        MachineError: for what cannot be.
     """
     is_path = name.endswith(".toml") or os.sep in name or name == STDOUT
     if not is_path and not re.fullmatch(r"[\w][\w.+-]*", name):

@@ -194,8 +194,7 @@ def standing(best_s: float, least_s: float) -> str:
 def _spaces(asked: Search) -> list[Space]:
     """Return the spaces: one for each m, or that of a chain.
 
-    Raises:
-        InputError: for an axis of one multiply in the search of a chain.
+    InputError for an axis of one multiply in the search of a chain.
     """
     outline = asked.outline()
     if outline is not None:

@@ -225,8 +225,7 @@ def takes_long(schedule: Schedule) -> bool:
 def _emitted(asked: Simulate, trace: Trace) -> str:
     """Return a chain as a framework's program or flags.
 
-    Raises:
-        InputError: for one multiply, or layouts that the framework cannot have.
+    InputError for one multiply, or layouts that the framework cannot have.
     """
     if trace.schedule.program.kind != "chain":
         raise InputError("--emit of one multiply is of umm search, which prints the winner's program")

@@ -125,8 +125,7 @@ def _of_chains(asked: Sweep, chains: list[Outline]) -> list[Space]:
 def _multiplies(asked: Sweep) -> list[tuple[int, int, list[int]]]:
     """Return n, k and the values of m of each layer asked for.
 
-    Raises:
-        InputError: for an unknown preset, or a dimension that is missing or given twice.
+    InputError for an unknown preset, or a dimension that is missing or given twice.
     """
     m, n, k = asked.m, asked.n, asked.k
     if asked.preset is None:

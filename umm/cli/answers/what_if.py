@@ -144,8 +144,7 @@ def answer_map(asked: WhatIf, space: Space, machine: Machine, decisions: Decisio
 def explain_measured(asked: WhatIf) -> None:
     """Seek the number that explains a measured time.
 
-    Raises:
-        InputError: for a step without a time, a map, or several sizes.
+    InputError for a step without a time, a map, or several sizes.
     """
     from umm.space.what_if.measured import explanations, turns_of_machine, turns_of_step
 

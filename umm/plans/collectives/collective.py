@@ -222,6 +222,9 @@ def collective(
     What is given is X and what comes out is Y; an all-reduce changes X in place. Partial sums are given as
     an operand with a third dimension, a slice for each rank.
 
+    ScheduleError for a way that cannot do it, and what would work. ProblemError for a collective, size or
+    root that cannot be. MachineError for an unknown machine, or too many ranks.
+
     Args:
         what: all-gather, reduce-scatter, all-reduce, all-to-all, broadcast or reduce.
         nbytes: V as nccl-tests counts it: the whole gathered or reduced buffer; a rank's buffer for an
@@ -238,11 +241,6 @@ def collective(
         means: A way to move bytes that the machine names.
         chunks: Parts that follow each other along a chain of ranks; by size and latency if None.
         makespan: Returns how long one takes, to choose the fastest; None for the executor ``sim``.
-
-    Raises:
-        ScheduleError: for a way that cannot do it, and what would work.
-        ProblemError: for a collective, size or root that cannot be.
-        MachineError: for an unknown machine, or too many ranks.
 
     >>> import umm
     >>> schedule = umm.collective("all-gather", nbytes=2**28, machine="tpu-v5e-4")

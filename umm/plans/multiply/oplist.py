@@ -139,6 +139,9 @@ def op_list(
 ) -> OpList:
     """Return the local multiplies of every rank, or of one rank where the whole would not fit.
 
+    ProblemError for an unknown stationary matrix or offset, or more ops than a table holds. InfeasibleError
+    if this host lacks the memory for them.
+
     Args:
         problem: What is multiplied.
         stationary: A, B, C, or ``auto`` for the largest matrix. Its owners do the work; replica r of a
@@ -149,10 +152,6 @@ def op_list(
             mod T-th tile of the moving matrix that has the most tiles in that list (T of them), so that
             misaligned lists spread too.
         rank: Only this rank's ops.
-
-    Raises:
-        ProblemError: for an unknown stationary matrix or offset, or more ops than a table holds.
-        InfeasibleError: if this host lacks the memory for them.
 
     Source: Brock & Golin (2025), algorithms 1 and 2. Line 20 of algorithm 1 prints ``a_bounds[0]``; B's
     rows are indexed by k, so it is A's column range here.

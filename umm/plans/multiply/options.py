@@ -75,8 +75,7 @@ MOVEMENTS = {
 class Options:
     """How ops become actions; the defaults are those of the paper's direct execution.
 
-    Raises:
-        ScheduleError: for a value that means nothing.
+    ScheduleError for a value that means nothing.
 
     Source: Brock & Golin (2025), section 4.
     """

@@ -53,6 +53,9 @@ def redistribute(
     Every rank gets what it lacks and nothing else, once, from a rank that has it. For equal layouts the
     schedule is empty, and X comes out.
 
+    LayoutError for layouts of two shapes, or for two numbers of ranks. ScheduleError for an unknown way, or
+    one that cannot do it, and what would work. MachineError for an unknown machine, or too many ranks.
+
     Args:
         x: Where it lies.
         y: Where it shall lie, complete in every replica; of the same shape and for as many ranks.
@@ -65,11 +68,6 @@ def redistribute(
     Returns:
         The schedule, named by its way. Options of the fastest have ``why`` in words and the seconds of every
         way (``seconds.gets``), the fastest first.
-
-    Raises:
-        LayoutError: for layouts of two shapes, or for two numbers of ranks.
-        ScheduleError: for an unknown way, or one that cannot do it, and what would work.
-        MachineError: for an unknown machine, or too many ranks.
 
     >>> import umm
     >>> x, y = (umm.Layout.parse(text, (4096, 4096), ranks=32) for text in ("row", "row@32"))

@@ -39,13 +39,12 @@ def redistribute(build: Builder, source: str, target: str, way: str = GETS, fina
 
     A rank that holds a piece already copies it. In every way each other piece reaches a rank once.
 
+    ScheduleError for an unknown way, or one that cannot do it, and what would work.
+
     Args:
         way: ``gets``: from a rank that has it; ``relays``: passed on by those that got it; or the name of a
             way to do collectives, by which ranks that shall have the same tile gather what it is made of.
         final: Which replicas of the source are complete, as ``Options.final`` leaves those of C.
-
-    Raises:
-        ScheduleError: for an unknown way, or one that cannot do it, and what would work.
     """
     check_way(way)
     _write(build, source, target, list(pieces_of(build, source, target, final)), way)

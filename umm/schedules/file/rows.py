@@ -81,11 +81,10 @@ _OPTIONAL = {
 class Actions:
     """The actions of a file; an error in one is reported when its column is read.
 
+    InputError if one is not an action.
+
     Args:
         actions: Parsed JSON, each with the keys that its kind has.
-
-    Raises:
-        InputError: if one is not an action.
     """
 
     def __init__(self, actions: Sequence[Any]) -> None:

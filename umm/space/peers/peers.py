@@ -49,6 +49,8 @@ def peers(
     its own. Of several statements the best layouts are beside those of training systems; inputs start as a
     row wants them, unless the program says where they are given and each row moves them.
 
+    InputError for an unknown machine, layout or budget. EndedEarlyError on Ctrl-C, with the rows so far.
+
     Args:
         program: A problem, or a chain with the layouts of a preset.
         machine: A machine, its name, or the path of its machine file.
@@ -64,10 +66,6 @@ def peers(
         progress: Called with what is looked at and the best row so far, how much of it has been, and how much
             there is; 0 if that is not known.
         ended: Called with each row as it is known, before all are sorted.
-
-    Raises:
-        InputError: for an unknown machine, layout or budget.
-        EndedEarlyError: on Ctrl-C, with the rows so far.
     """
     works = "a Problem or a chain, such as umm.Problem(m=64, n=48, k=32)"
     expect(program, (Problem, Outline), "peers", works)

@@ -26,8 +26,7 @@ class Noise:
     A draw has one factor for each rank and resource. The factors depend on the seed and the number of ranks
     alone, so all candidates meet the same days: common random numbers, which cancel in a comparison.
 
-    Raises:
-        InputError: for shares and counts that mean nothing.
+    InputError for shares and counts that mean nothing.
     """
 
     gemm: float = 0.0  # standard deviation of a rank's local work, as a share

@@ -69,6 +69,10 @@ def search(
     program, and what is simulated is near it. On a machine with nodes the schemes that people use there come
     first.
 
+    InfeasibleError if no point fits the budget and the device; says the smallest that would do. InputError
+    for a budget, layout or machine that does not exist. SearchInterruptedError on Ctrl-C, with the best found
+    so far.
+
     Args:
         space: What may be chosen, see :attr:`Space.searched`; without ranks it gets the machine's own number.
         machine: A machine, its name, or the path of its machine file.
@@ -85,11 +89,6 @@ def search(
         otherwise: Movements that each multiply of several statements may choose from too where the best of
             the space is not proven, and these make it faster; the bound is then below all of them. Not
             between nodes, nor beside experts.
-
-    Raises:
-        InfeasibleError: if no point fits the budget and the device; says the smallest that would do.
-        InputError: for a budget, layout or machine that does not exist.
-        SearchInterruptedError: on Ctrl-C, with the best found so far.
     """
     expect(space, Space, "search", "a Space, such as umm.Space(m=8192, n=49152, k=12288)")
     top = whole_number(as_int(top), "top", 1)

@@ -56,8 +56,7 @@ class Store:
     def __init__(self, path: str | Path) -> None:
         """Open a store, or make one.
 
-        Raises:
-            InputError: if the file is not a store, is damaged, or is one of a newer version.
+        InputError if the file is not a store, is damaged, or is one of a newer version.
         """
         expect(path, (str, os.PathLike), "Store", "the path of a store, such as runs.db")
         self.path = str(path)
@@ -127,11 +126,10 @@ class Store:
     def write(self, rows: Iterable[schema.Row]) -> None:
         """Add runs in one transaction; one that is there already stays, unless it had failed.
 
+        InputError for a row with a column that does not exist, or without one that must be there.
+
         Args:
             rows: Values of the columns of either table.
-
-        Raises:
-            InputError: for a row with a column that does not exist, or without one that must be there.
         """
         known = schema.all_columns()
         names = ", ".join(map(quoted, known))
@@ -179,12 +177,11 @@ class Store:
     def frame(self, table: str = "runs", **equal: Any) -> "pd.DataFrame":
         """Return runs as a pandas DataFrame, those of this model first, the fastest first of each.
 
+        InputError for a table or a column that does not exist.
+
         Args:
             table: ``runs`` for single multiplies, with columns a, b and c, or ``all_runs`` for all.
             equal: Values that columns must have, such as ``machine="h100-8", m=8192``.
-
-        Raises:
-            InputError: for a table or a column that does not exist.
         """
         import pandas as pd
 
@@ -242,12 +239,11 @@ class Store:
     def export(self, path: str | Path, table: str = "runs") -> None:
         """Write runs to a file: CSV, or Parquet where its name ends in .parquet.
 
+        InputError if the name ends in something else, or Parquet needs a package that is missing.
+
         Args:
             path: The file.
             table: ``runs`` for single multiplies, or ``all_runs``.
-
-        Raises:
-            InputError: if the name ends in something else, or Parquet needs a package that is missing.
         """
         path, frame = checked_export(path), self.frame(table)
         with whole_file(path) as partial:

@@ -94,6 +94,10 @@ def sweep(
     Points that the store already has are left out, so a sweep that was interrupted goes on where it stopped.
     Several sweeps may fill one store at the same time.
 
+    InputError for a space, machine, budget, executor, pool or store that cannot be. ExecutorUnavailableError
+    for an executor that cannot run here, or ``mpi`` without mpi4py. UmmError if workers are killed again and
+    again, or the store cannot be written any more.
+
     Args:
         spaces: What may be chosen, of multiplies or of chains; one without ranks gets each machine's own
             number.
@@ -109,11 +113,6 @@ def sweep(
 
     Returns:
         What was done; None on the ranks of ``mpi`` that only work.
-
-    Raises:
-        InputError: for a space, machine, budget, executor, pool or store that cannot be.
-        ExecutorUnavailableError: for an executor that cannot run here, or ``mpi`` without mpi4py.
-        UmmError: if workers are killed again and again, or the store cannot be written any more.
     """
     began = time.monotonic()
     expect(store, (str, Path), "sweep", "the path of a store, such as runs.db")

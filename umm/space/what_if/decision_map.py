@@ -87,6 +87,8 @@ def map_over_memory(
 ) -> DecisionMap:
     """Return the best point for every m and every memory budget, exactly.
 
+    InfeasibleError if nothing fits for any m.
+
     Args:
         space: The points; its m is replaced.
         machine: A machine, its name, or the path of its machine file.
@@ -94,9 +96,6 @@ def map_over_memory(
         most: Largest budget, as a multiple of the unreplicated share.
         makespan: Simulates a schedule; None for the executor ``sim``.
         progress: Called with an m, the number of values of m done and of all.
-
-    Raises:
-        InfeasibleError: if nothing fits for any m.
     """
 
     def stretches(question: Question) -> Iterable[Step]:
@@ -126,6 +125,8 @@ def map_over_number(
     The number is scaled in steps of two; where two neighbours differ, the crossover is narrowed down to a
     hundredth. A choice that comes and goes inside a step is not seen.
 
+    InfeasibleError if nothing fits for any m.
+
     Args:
         space: The points; its m is replaced.
         machine: A machine, its name, or the path of its machine file.
@@ -135,9 +136,6 @@ def map_over_number(
         reach: Largest factor, and one over the smallest.
         makespan: Simulates a schedule; None for the executor ``sim``.
         progress: Called with an m, the number of values of m done and of all.
-
-    Raises:
-        InfeasibleError: if nothing fits for any m.
     """
     asked = Question.asked(space, machine, memory, makespan)
     # Powers of two around 1, so that the machine as it is stands on the grid.

@@ -160,6 +160,8 @@ def sensitivity(
     step is a proven search; there is none where nobody can gain the margin with the most of a number, or the
     choice loses none with the least, for nothing gets faster with slower links. Memory's answer is exact.
 
+    EndedEarlyError on Ctrl-C, with the numbers so far.
+
     Args:
         machine: A machine, its name, or the path of its machine file.
         memory: Budget per rank as in :func:`umm.space.search`.
@@ -167,9 +169,6 @@ def sensitivity(
         margin: How much better than the choice another point has to be, as a share of its makespan.
         reach: Largest factor that is tried, and one over the smallest.
         progress: Called with the number looked at, how much of it is done, and of how much; 0 if unknown.
-
-    Raises:
-        EndedEarlyError: on Ctrl-C, with the numbers so far.
     """
     expect(space, Space, "sensitivity", "a Space, such as umm.Space(m=8192, n=49152, k=12288)")
     margin, reach = real_from_0(margin, "margin"), real_from_0(reach, "reach")
