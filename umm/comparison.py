@@ -95,17 +95,12 @@ _COLUMNS = ("kind", "rank", "lane", "src", "dst", "nbytes", "payload", "after_of
 
 @dataclass(frozen=True, eq=False)
 class Comparison(Shown):
-    """Two traces of one schedule; action i of one is action i of the other.
+    """Two traces of one schedule; action i of one is action i of the other."""
 
-    Attributes:
-        predicted: The trace that was predicted.
-        measured: The trace it is compared with.
-        ends: The least and the most predicted makespan within the ranges of the machine's numbers, in
-            seconds; None if that is not known.
-    """
-
-    predicted: Trace
-    measured: Trace
+    predicted: Trace  #: the trace that was predicted
+    measured: Trace  #: the trace it is compared with
+    #: The least and the most predicted makespan within the ranges of the machine's numbers, in seconds; None
+    #: if that is not known.
     ends: tuple[float, float] | None = None
 
     @property

@@ -13,19 +13,12 @@ from umm.kept import kept
 
 
 class EntryPoint(NamedTuple):
-    """An object that a package offers under a name.
+    """An object that a package offers under a name."""
 
-    Attributes:
-        name: Under which it is offered.
-        group: Its kind.
-        value: Where it is, as ``module:object``.
-        package: That offers it.
-    """
-
-    name: str
-    group: str
-    value: str
-    package: str
+    name: str  # under which it is offered
+    group: str  # its kind
+    value: str  # where it is, as ``module:object``
+    package: str  # that offers it
 
     def load(self) -> Any:
         """Return the object, or the module that has no object."""

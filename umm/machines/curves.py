@@ -236,15 +236,10 @@ class MessageSizes:
 
 @dataclass(frozen=True, eq=False)
 class Passes:
-    """Seconds of NumPy for each byte of an array that it goes over, by the array's size.
+    """Seconds of NumPy for each byte of an array that it goes over, by the array's size."""
 
-    Attributes:
-        log_sizes: log2 of the measured sizes in bytes, increasing.
-        per_byte: At these sizes, by kind of pass; see :mod:`umm.program.functions.passes`.
-    """
-
-    log_sizes: Floats
-    per_byte: Mapping[str, Floats]
+    log_sizes: Floats  # log2 of the measured sizes in bytes, increasing
+    per_byte: Mapping[str, Floats]  # at these sizes, by kind of pass; see :mod:`umm.program.functions.passes`
 
     def seconds(self, nbytes: float, kinds: Mapping[str, float]) -> float:
         """Return the seconds of passes over arrays of a size: linear in log2(size), the edge outside.

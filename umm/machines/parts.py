@@ -31,8 +31,6 @@ class Parts(Mapping[str, T]):
     Attributes:
         path: The table.
         base: The machine that it is beside, by its file alone.
-        digest: Hash of both.
-        names: Of the parts.
     """
 
     def __init__(self, path: Path, base: Any, read: Read[T]) -> None:
@@ -42,8 +40,8 @@ class Parts(Mapping[str, T]):
             read: Returns all parts of a table beside a machine; MachineError if it is none.
         """
         self.path, self.base, self._read = path, base, read
-        self.digest = f"{digest(path)} {base.sha}"
-        self.names = tuple(self._every())
+        self.digest = f"{digest(path)} {base.sha}"  # hash of both
+        self.names = tuple(self._every())  # of the parts
         self._parts = {name: self._part(name) for name in self.names}
 
     def __getstate__(self) -> dict[str, Any]:

@@ -20,40 +20,28 @@ OF_A_MULTIPLY = ("makespan_s", "fraction_of_peak", "memory_bytes", "pool_bytes",
 
 @dataclass(frozen=True)
 class Choice:
-    """One simulated point.
+    """One simulated point."""
 
-    Attributes:
-        program: The program in the point's layouts.
-        layouts: The layout of each tensor as text.
-        stationary: The matrix that stays in place; of several multiplies by what they write.
-        options: How ops become actions.
-        movement: How operands and sums move, of several multiplies by what they write; empty where the
-            options say it for all.
-        makespan_s: Simulated makespan in seconds.
-        bound_s: What was known of it before simulating.
-        memory_bytes: What the fullest rank holds: what it allocates, and the optimizer's state.
-        pool_bytes: The largest pool of a rank.
-        fraction_of_peak: Useful flop over what the devices could do in that time.
-        steps_gap: Share of the step model's cost that better steps save at most; None where the policy
-            proves nothing of the kind.
-        actions: How many actions its schedule has.
-        times: Its makespan over that of its schedule: of one of many layers, the schedule is one by itself.
-        ties: Stationary matrix and options of the other points that are this very schedule.
-    """
-
-    program: Problem | Chain = field(repr=False)
-    layouts: Mapping[str, str] = field(hash=False)
+    program: Problem | Chain = field(repr=False)  #: the program in the point's layouts
+    layouts: Mapping[str, str] = field(hash=False)  #: the layout of each tensor as text
+    #: The matrix that stays in place; of several multiplies by what they write.
     stationary: str | Mapping[str, str] = field(hash=False)
-    options: Options
-    makespan_s: float
-    bound_s: float
-    memory_bytes: int
-    pool_bytes: int
-    fraction_of_peak: float
+    options: Options  #: how ops become actions
+    makespan_s: float  #: simulated makespan in seconds
+    bound_s: float  #: what was known of it before simulating
+    memory_bytes: int  #: what the fullest rank holds: what it allocates, and the optimizer's state
+    pool_bytes: int  #: the largest pool of a rank
+    fraction_of_peak: float  #: useful flop over what the devices could do in that time
+    #: Share of the step model's cost that better steps save at most; None where the policy proves nothing of
+    #: the kind.
     steps_gap: float | None = None
-    actions: int = field(default=0, compare=False)
+    actions: int = field(default=0, compare=False)  #: how many actions its schedule has
+    #: Its makespan over that of its schedule: of one of many layers, the schedule is one by itself.
     times: float = field(default=1.0, compare=False)
+    #: Stationary matrix and options of the other points that are this very schedule.
     ties: tuple[tuple[str, Options], ...] = ()
+    #: How operands and sums move, of several multiplies by what they write; empty where the options say it
+    #: for all.
     movement: Mapping[str, str] = field(default_factory=dict, hash=False)
 
     def to_dict(self) -> dict[str, Any]:

@@ -174,38 +174,27 @@ class Crossover:
 
 @dataclass(frozen=True)
 class Peers(Shown):
-    """Ways to compute a program beside each other, from one start, on one machine, within one budget.
+    """Ways to compute a program beside each other, from one start, on one machine, within one budget."""
 
-    Attributes:
-        start: The program; of a problem the layouts are where A and B start and C ends.
-        ranks: Ranks that share the work.
-        limit: Bytes a rank may hold.
-        rows: First of a multiply the universal algorithm in place, of several statements the best layouts,
-            unless it is missing; then the others, those that fit first, fastest first.
-        refused: By name, why an algorithm cannot compute it, and what would work; or what a rank would hold.
-        proven: Whether the first row is proven to be the best of its space.
-        anywhere: Of a multiply the best point with free choice of layouts; None if none fits.
-        stretches: What to do at other sizes.
-        size: What of the program varies there: ``m`` or ``tokens``.
-        complete: Whether nothing is missing; False if the comparison was ended early.
-        missing: Names of the rows that are then missing, in the order in which they would have been priced.
-        asked: Of a multiply the problem as it was asked; in ``start`` all blocks of a rank are one tile.
-        stack: The layers of a model that all times, bytes and memory are of; None for the program alone.
-    """
-
-    start: Any
-    ranks: int
+    start: Any  #: the program; of a problem the layouts are where A and B start and C ends
+    ranks: int  #: ranks that share the work
     machine: Machine
-    limit: int
+    limit: int  #: bytes a rank may hold
+    #: First of a multiply the universal algorithm in place, of several statements the best layouts, unless it
+    #: is missing; then the others, those that fit first, fastest first.
     rows: list[Row]
+    #: By name, why an algorithm cannot compute it, and what would work; or what a rank would hold.
     refused: Mapping[str, str]
-    proven: bool
-    anywhere: Choice | None
-    stretches: list[Stretch]
-    size: str
-    complete: bool = True
+    proven: bool  #: whether the first row is proven to be the best of its space
+    anywhere: Choice | None  #: of a multiply the best point with free choice of layouts; None if none fits
+    stretches: list[Stretch]  #: what to do at other sizes
+    size: str  #: what of the program varies there: ``m`` or ``tokens``
+    complete: bool = True  #: whether nothing is missing; False if the comparison was ended early
+    #: Names of the rows that are then missing, in the order in which they would have been priced.
     missing: tuple[str, ...] = ()
+    #: Of a multiply the problem as it was asked; in ``start`` all blocks of a rank are one tile.
     asked: Problem | None = None
+    #: The layers of a model that all times, bytes and memory are of; None for the program alone.
     stack: Stack | None = None
 
     def record(self, row: Row) -> dict[str, Any]:

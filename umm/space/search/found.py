@@ -85,53 +85,40 @@ MOST_RANGED = 60_000
 
 @dataclass(frozen=True)
 class Found(Shown):
-    """The best points of a space, and how much had to be looked at to know that they are.
+    """The best points of a space, and how much had to be looked at to know that they are."""
 
-    Attributes:
-        space: The space that was searched.
-        machine: Name of the machine.
-        limit: Bytes a rank was allowed: the budget, or what it has of its device if that is less.
-        top: The best points by makespan (to ten figures), memory and text; points that are one schedule once.
-        priced: Points of the space as written, all of them priced.
-        distinct: Points left after merging equal ones.
-        pruned: Points that were never simulated, because a bound or their memory ruled them out.
-        bounded: Points whose schedule was built to bound it.
-        simulated: Points simulated.
-        proven: Whether every simulated makespan respected its bound, so that the pruned ones are worse: in
-            this model, to the :data:`umm.space.search.uncertainty.TOLERANCE` that its makespans have.
-        gap: How far the best may be above the best there is, as a share of itself; 0 if proven.
-        reserves: Whether the limit is the device less a reserve for all else, because no budget was given.
-        named: Makespan of each layout that the program has by name, in seconds, and of the assignment that
-            is chosen multiply by multiply; None where it does not fit. A scheme that gathers weights by
-            copies is timed with these, as ``umm.peers`` has it, though no point of the space has them.
-        left_out: Of those for which there was no time, or that are far from the best, a lower bound of the
-            makespan, in seconds.
-        moved: What each statement of the best moves: of each tensor the bytes that reach the rank that gets
-            most of it.
-        pricer: What is known of the points, from which the front and ranges come.
-        whole: Whether these are to be computed, with what moving operands takes, what more memory buys and
-            what is assumed; not where somebody has ended it early and waits.
-        cut: Whether a limit of seconds has ended it, so that a faster host would look at more.
-    """
-
-    space: Space
-    machine: str
-    limit: int
+    space: Space  #: the space that was searched
+    machine: str  #: name of the machine
+    limit: int  #: bytes a rank was allowed: the budget, or what it has of its device if that is less
+    #: The best points by makespan (to ten figures), memory and text; points that are one schedule once.
     top: list[Choice]
-    priced: int
-    distinct: int
-    pruned: int
-    bounded: int
-    simulated: int
+    priced: int  #: points of the space as written, all of them priced
+    distinct: int  #: points left after merging equal ones
+    pruned: int  #: points that were never simulated, because a bound or their memory ruled them out
+    bounded: int  #: points whose schedule was built to bound it
+    simulated: int  #: points simulated
+    #: Whether every simulated makespan respected its bound, so that the pruned ones are worse: in this model,
+    #: to the :data:`umm.space.search.uncertainty.TOLERANCE` that its makespans have.
     proven: bool
-    gap: float
+    gap: float  #: how far the best may be above the best there is, as a share of itself; 0 if proven
+    #: Whether the limit is the device less a reserve for all else, because no budget was given.
     reserves: bool
+    #: Makespan of each layout that the program has by name, in seconds, and of the assignment that is chosen
+    #: multiply by multiply; None where it does not fit. A scheme that gathers weights by copies is timed with
+    #: these, as ``umm.peers`` has it, though no point of the space has them.
     named: Mapping[str, float | None]
+    #: Of those for which there was no time, or that are far from the best, a lower bound of the makespan, in
+    #: seconds.
     left_out: Mapping[str, float]
+    #: What each statement of the best moves: of each tensor the bytes that reach the rank that gets most of
+    #: it.
     moved: list[tuple[str, Mapping[str, int]]]
+    #: What is known of the points, from which the front and ranges come.
     pricer: Pricer = field(repr=False, compare=False)
+    #: Whether these are to be computed, with what moving operands takes, what more memory buys and what is
+    #: assumed; not where somebody has ended it early and waits.
     whole: bool = True
-    cut: bool = False
+    cut: bool = False  #: whether a limit of seconds has ended it, so that a faster host would look at more
 
     tolerance = TOLERANCE
 
