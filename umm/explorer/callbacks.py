@@ -86,8 +86,6 @@ def viewed(asked: Asked, sources: Sources, pinned: bool = False) -> View:
     """Return the view of a question: its point, table and mistakes.
 
     Args:
-        asked: What a browser asks about.
-        sources: What answers come from beside that.
         pinned: Whether it stands beside another, and nothing beside it.
     """
     state, mistakes = read(asked.query)

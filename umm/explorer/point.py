@@ -185,10 +185,6 @@ def case_of(state: State, files: Files = NONE, chains: Files = NONE) -> Case:
     """Return a state's question before layouts are chosen.
 
     InputError if it is not possible; says why, and what would work.
-
-    Args:
-        files: Machine files that are there.
-        chains: Files of chains that are there.
     """
     machine = machine_of(state.machine, files)
     if state.nodes:
@@ -234,7 +230,6 @@ def point_of(case: Case, choice: Choice | None = None) -> Point:
     """Return the point of a case; InputError, with reason and remedy, if it has none.
 
     Args:
-        case: What was asked.
         choice: The row of a search that is asked for in place of layouts.
     """
     state = case.state

@@ -264,7 +264,6 @@ class State:
         """Return the state at another point of the universal algorithm.
 
         Args:
-            layouts: Of each tensor.
             stationary: The matrix that stays in place; a chain keeps what it is asked for.
         """
         if self.chain:

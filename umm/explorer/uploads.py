@@ -67,7 +67,6 @@ def text_of(content: bytes, name: str, what: str) -> str:
     """Return the text of a file that was dropped in; InputError if it is not a text.
 
     Args:
-        name: What it is called in a message.
         what: What it should be, which is TOML.
     """
     try:

@@ -33,7 +33,6 @@ def timeline(trace: Trace, ranks: int | Sequence[int] = RANKS) -> Parts:
     All bars of a kind are one path, for thousands of paths take a browser long.
 
     Args:
-        trace: The trace to show.
         ranks: The ranks to show, or how many at most, from rank 0.
     """
     schedule = trace.schedule

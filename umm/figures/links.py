@@ -99,12 +99,7 @@ LINKS = 40
 
 @style.as_figure
 def link_map(trace: Trace, links: int = LINKS) -> style.Parts:
-    """Return the heat map of the busiest links over time.
-
-    Args:
-        trace: What to show.
-        links: How many links to show at most.
-    """
+    """Return the heat map of the busiest links over time."""
     used = link_utilisation(trace)
     names = trace.schedule.links.names
     order = np.argsort(-used, kind="stable")[: min(links, int((used > 0).sum()))]
@@ -144,9 +139,6 @@ def fill(trace: Trace, links: NDArray[np.int64], edges: NDArray[np.float64]) -> 
 
     The bytes of a transfer are spread evenly over its time in flight, so where transfers share a link a bin
     can come out slightly over 1.
-
-    Args:
-        edges: Increasing times in seconds.
 
     Returns:
         Shares, shape (links, bins).

@@ -119,7 +119,6 @@ def parallel_coordinates(
     Args:
         axes: The values of all points by the axis' name; texts stand in order of first appearance, numbers
             by size. The points come best first.
-        points: The number of each, passed on when it is clicked.
         words: How a number is written, by the axis' name.
         selected: The number of the one that is looked at; it is drawn last and thickest.
     """

@@ -30,8 +30,6 @@ def write_html(trace: Trace, path: str | Path, verdict: str = "") -> None:
     InputError if the file cannot be written.
 
     Args:
-        trace: What to show.
-        path: The file.
         verdict: What is said of it; the trace's own verdict if empty.
     """
     write_page(path, *page(trace, verdict))

@@ -26,11 +26,7 @@ def thinned(times: Sequence[float], nbytes: Sequence[float]) -> tuple[list[float
 
 @as_figure
 def memory_figure(step: Step, limit: float) -> Parts:
-    """Return the bytes of a rank of each stage over the step, and those of the device.
-
-    Args:
-        limit: Bytes of a device's memory.
-    """
+    """Return the bytes of a rank of each stage over the step, and those of the device."""
     data = []
     for stage, (grown, parts) in enumerate(zip(step.pipeline.curves, step.by_stage, strict=True)):
         fixed = sum(parts.values()) - step.pipeline.peak[stage]

@@ -77,7 +77,6 @@ def turned(
     Args:
         what: The number that is turned.
         factors: What it is multiplied by, ascending.
-        words: The number itself at each factor.
         times: Makespans at each factor by the point's name; the first is the one that is looked at.
     """
     unit, per_second = time_unit(float(np.concatenate(list(times.values())).max()))

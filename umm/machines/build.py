@@ -26,7 +26,6 @@ def build(
     """Return the machine a file describes; MachineError in one line: file, key and remedy.
 
     Args:
-        name: Of the machine.
         choices: The engines to choose from, checked before; those of the content if None.
     """
     from pydantic import ValidationError

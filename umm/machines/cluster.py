@@ -295,7 +295,6 @@ def with_fewer(document: Mapping[str, Any], ranks: int, machine: str) -> dict[st
     MachineError for a machine without nodes, or more ranks than a node has devices.
 
     Args:
-        document: The content of a machine with nodes.
         ranks: Devices of a node that have a rank.
         machine: Whose content it is, for errors.
     """

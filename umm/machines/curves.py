@@ -40,9 +40,6 @@ class Tiles(Sourced):
         """Return the rate of shapes as a share of that of endless multiplies.
 
         Args:
-            m: Rows of C; all broadcast against each other.
-            n: Columns of C.
-            k: Length of the sums.
             batch: Multiplies of this shape that run together.
 
         One tile on each of 4 units does half of what it could where the ramp is as long as k; a fifth tile
@@ -114,9 +111,6 @@ class EfficiencyTable:
         """Return the efficiency of shapes: trilinear in log2, the table's edge outside it.
 
         Args:
-            m: Rows of C; all broadcast against each other.
-            n: Columns of C.
-            k: Length of the sums.
             batch: Multiplies of this shape that run together, which fill a wave together.
 
         >>> table = EfficiencyTable.measured([64, 256], [64], [64], [[[0.2]], [[0.6]]])
@@ -272,7 +266,6 @@ def effective_bytes(
     """Return the bytes to charge on the links, so that bytes over bandwidth gives the time it takes.
 
     Args:
-        payload: Bytes that travel.
         efficiency: Share of the link's bandwidth that large transfers of this kind reach.
         sizes: What messages of each size reach of it, if measured.
         cached: Whether the payload is in a cache, or a share; see ``MessageSizes.slowdown``.

@@ -43,10 +43,6 @@ class ServingRows:
     def factor(self, law: Law, sizes: Sequence[float]) -> tuple[float, bool]:
         """Return the factor of a law's seconds at some sizes, and whether these are inside the rows.
 
-        Args:
-            law: Of the machine by its file alone.
-            sizes: As columns are.
-
         >>> rows = ServingRows(np.array([[64.0], [256.0]]), np.array([2e-6, 2e-6]))
         >>> [round(rows.factor(lambda x: np.full(len(x), 1e-6), [size])[0], 1) for size in (64, 128, 2**20)]
         [2.0, 2.0, 1.0]
@@ -103,9 +99,6 @@ def read_kernels(path: Path, machine: Any) -> dict[str, KernelRows]:
     """Return the measured attention and experts of a table of ``umm machine import --kernels``, by kernel.
 
     MachineError if it is no such table.
-
-    Args:
-        machine: It is beside; any has such kernels or prices without them.
     """
 
     def numbers(line: Mapping[str, str]) -> list[float]:

@@ -90,11 +90,6 @@ class Rows:
     def factors(self, m: Floats, n: Floats, k: Floats) -> tuple[Floats, Bools]:
         """Return factors of the law's times, and which shapes are inside the table.
 
-        Args:
-            m: Rows of C.
-            n: Columns of C.
-            k: Length of the sums.
-
         Between two rows that take twice what the law says a shape does too; far away it is as the law:
 
         >>> law = Kernels(units=4, tiles=((64, 64),), splits=(1,), rate=2e12, itemsize=2, feed=1e12,
@@ -256,9 +251,6 @@ def read_rows(path: Path, machine: Any) -> dict[str, Rows]:
     """Return the measured multiplies of a table that ``umm machine import --kernels`` wrote, by type.
 
     MachineError if it is not such a table, or of types of which the machine's file has no kernels.
-
-    Args:
-        machine: By its file alone.
     """
     by_type = rows_by(path, COLUMNS, 1, lambda line: [parse_real(line[x] or "", x) for x in COLUMNS[1:]])
     rows = {}

@@ -231,9 +231,6 @@ def _write(
     be.
 
     Args:
-        content_of: Returns the content.
-        name: The machine's name or file.
-        other: The machine that the rest is taken from.
         tables: Texts of the tables beside the file, empty for none; None to keep those of the same machine.
     """
     is_path = name.endswith(".toml") or os.sep in name or name == STDOUT

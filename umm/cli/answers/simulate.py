@@ -173,9 +173,7 @@ def better_than(trace: Trace, request: Request | None, beside: "Beside", progres
     """Return a prediction's context with a better choice, if any, and the assumed number that decides.
 
     Args:
-        trace: The prediction.
         request: The request; None of a saved schedule.
-        beside: Its context so far.
         progress: Called now and then with the number of points settled and of all points.
     """
     schedule, makespan = trace.schedule, executor("sim").makespan

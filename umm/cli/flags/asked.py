@@ -76,7 +76,6 @@ class ToSchedule(LaidOut, Scheduled, heading="Schedule"):
         InputError if a file is given and flags that it already decides, or either cannot be.
 
         Args:
-            path: The file, if one is given.
             scale: Factor of every dimension.
         """
         if path is None:

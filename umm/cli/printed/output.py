@@ -247,7 +247,6 @@ def grid(headings: Sequence[str], numbers: Collection[str] = (), folds: Collecti
     """Return an empty table without lines.
 
     Args:
-        headings: Of its columns.
         numbers: Those aligned on the right.
         folds: Those whose words go on in the next line; no others are broken.
     """

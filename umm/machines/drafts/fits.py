@@ -71,9 +71,7 @@ def fitted(
 
     Args:
         content: Of the machine whose numbers stand in, marked as that machine's.
-        logs: The measurements.
         template: The ``[library]`` of another machine, for one that has none.
-        source: Where the numbers are from, for the file.
     """
     result = Fitted(copy.deepcopy(dict(content)), [], [], [])
     logs = list(logs)

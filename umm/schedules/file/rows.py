@@ -82,9 +82,6 @@ class Actions:
     """The actions of a file; an error in one is reported when its column is read.
 
     InputError if one is not an action.
-
-    Args:
-        actions: Parsed JSON, each with the keys that its kind has.
     """
 
     def __init__(self, actions: Sequence[Any]) -> None:

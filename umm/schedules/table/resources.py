@@ -89,7 +89,6 @@ def machine_lanes(ranks: int, engines: list[int], others: Sequence[str], shared:
 
     Args:
         engines: The GEMM engine of each rank.
-        others: Names of a rank's other lanes.
         shared: Whether local work on those lanes takes of the rank's engine too.
     """
     names = ["compute", *others]

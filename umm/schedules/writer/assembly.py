@@ -19,12 +19,7 @@ from umm.schedules.writer.costs import Lines
 
 
 class Room:
-    """Slices of the tensors of some ranks.
-
-    Args:
-        tensors: All tensors.
-        ranks: Number of ranks.
-    """
+    """Slices of the tensors of some ranks."""
 
     def __init__(self, tensors: Sequence[Tensor], ranks: int) -> None:
         self.tensors, self.ranks = tuple(tensors), ranks
@@ -134,7 +129,6 @@ class Room:
         """Return room for a piece of a tensor in a rank's pool.
 
         Args:
-            tensor: What it is a piece of.
             slot: Equal keys of a rank share a pool slot; None takes a new one.
         """
         number = self.number(tensor)

@@ -73,9 +73,6 @@ class Builder(Room):
     """Writes a schedule action by action.
 
     Args:
-        name: Name of the algorithm.
-        program: The Problem or Chain it carries out.
-        machine: What it is lowered for.
         work: Tensors beyond the program's.
         accumulate_lanes: Accumulates and reduces a rank has in flight.
         options: How it was made, as plain values.
@@ -146,7 +143,6 @@ class Builder(Room):
 
         Args:
             kind: GET, PUT, BROADCAST, ACCUMULATE or REDUCE, of each.
-            source: What each copies or adds.
             hows: How transfers are done, without actions to wait for.
             how: Which of these each is.
         """
@@ -171,15 +167,11 @@ class Builder(Room):
         """Set c to α · op(a) · op(b) + β · c; β = 0 does not read c.
 
         Args:
-            a: First factor; b the second.
-            b: See a.
             beta: 1 adds to c.
             trans: ``a``, ``b`` or both: what is read transposed.
-            alpha: Factor of the product.
             batch: Members that are multiplied each for itself.
             batch_axes: Axes along which c, a and b are cut into members.
             groups: How many consecutive members share one of c, a and b.
-            lane: Which of the rank's lanes.
             after: Actions to wait for beside those that follow from the slices.
             seconds: How long it takes; None for what a multiply of its own takes.
         """
@@ -199,14 +191,7 @@ class Builder(Room):
     def gemms(
         self, c: Slices, a: Slices, b: Slices, beta: Floats, trans: Iterable[str] = (), alpha: float = 1.0
     ) -> None:
-        """Write gemms one after another, as if each was written by itself; see :meth:`gemm`.
-
-        Args:
-            c: Output of each.
-            a: First factor of each; b the second.
-            b: See a.
-            beta: Of each.
-        """
+        """Write gemms one after another, as if each was written by itself; see :meth:`gemm`."""
         # As columns only if the result is the same as one by one: at most one gemm a rank, none empty or
         # refused.
         at_home = all((x.rank == c.rank).all() and x.elements.all() for x in (c, a, b))
@@ -250,7 +235,6 @@ class Builder(Room):
         ScheduleError if it reads an empty slice and is not a sum.
 
         Args:
-            lane: Which of the rank's lanes.
             after: Actions to wait for beside those that follow from the slices.
             seconds: How long it takes; None for what a pass over its slices takes.
         """
@@ -395,7 +379,6 @@ class Builder(Room):
             names: The tensor here that each tensor of the part is.
             slots: Parts with equal keys share pool slots.
             transposed: Tensors of the part that are stored transposed here: read as views, nothing moves.
-            alpha: Factor of its products.
             anew: Its gemms that write what they add to in it.
         """
         self._write_waiting()
