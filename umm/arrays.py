@@ -27,9 +27,6 @@ class Archive(Mapping[str, NDArray[Any]]):
 
     InputError in one line, if it cannot be read or is not an .npz file; so does asking for an array that is
     damaged, holds objects, or is far larger than its file.
-
-    Args:
-        path: The file.
     """
 
     def __init__(self, path: Path) -> None:

@@ -73,9 +73,6 @@ def random_arrays(
     """Return arrays uniform in [−1, 1), by name; bfloat16 as float32 values that it has.
 
     InfeasibleError if this host lacks the memory.
-
-    Args:
-        wanted: Shape and type of each.
     """
     sizes = [rows * cols * max(4, itemsize(dtype)) for (rows, cols), dtype in wanted.values()]
     _check_memory(" and ".join(wanted), sum(sizes) + max(sizes, default=0))  # one twice while it is drawn
@@ -100,7 +97,6 @@ def check_product(problem: Problem, reference: NDArray[Any], c: NDArray[Any]) ->
     Args:
         problem: Its ``c_dtype`` sets the tolerance.
         reference: What :func:`reference_product` has, m×n.
-        c: What an executor has, m×n.
 
     >>> one = np.ones((2, 2), dtype=np.float32)
     >>> check_product(Problem(m=2, n=2, k=2), reference_product(one, one), 2 * one).ok
@@ -149,7 +145,6 @@ def check_outputs(
     Args:
         chain: The types of its outputs set the tolerances.
         reference: What :func:`chain_reference` has.
-        results: What an executor has, by name.
     """
     named = by_name(chain.tensors)
     what = "" if len(reference) == 1 else f", the worst of {len(reference)} outputs,"

@@ -76,9 +76,6 @@ def gemm_seconds(
         machine: The device's peak, efficiency, memory bandwidth and launch overhead.
         dtype: Of A and B.
         m: Rows of C; `m`, `n` and `k` broadcast against each other.
-        n: Columns of C.
-        k: Length of the sums.
-        c_itemsize: Bytes of one element of C.
         batch: Multiplies of this shape that run together; the result is for one of them.
         again: Bytes of C that are in a cache, for each was added to before.
         by_columns: Whether B is stored by columns, as the kernels of some types need it. With a scale for
@@ -145,10 +142,6 @@ def table_factors(
 
     Args:
         machine: One with a table beside its file; of others all factors are 1, and none is inside.
-        dtype: Of A and B.
-        m: Rows of C; `m`, `n` and `k` broadcast against each other.
-        n: Columns of C.
-        k: Length of the sums.
     """
     sizes = np.broadcast_arrays(*(np.asarray(x, dtype=np.float64) for x in (m, n, k)))
     shape = sizes[0].shape
@@ -167,7 +160,6 @@ def least_factors(
     """Return factors that :func:`table_factors` of no shape between two are below; 1 without a table.
 
     Args:
-        dtype: Of A and B.
         shortest: m, n and k of the one.
         longest: Of the other.
     """
@@ -184,7 +176,6 @@ def cast_seconds(machine: Machine, dtype: str, m: npt.ArrayLike, k: npt.ArrayLik
 
     Args:
         machine: One with the kernels of an engine that does so; of others it is 0.
-        dtype: Of A and B.
         m: Rows of A; `m` and `k` broadcast against each other.
         k: Columns of A.
 
@@ -237,8 +228,6 @@ def attention_seconds(
     the time where the machine has one. MachineError if the machine states no peak for this dtype.
 
     Args:
-        dtype: Of queries, keys and values.
-        count: Heads of queries.
         backward: Whether it is the kernel of the gradients.
         pace: Factors of the device on the machine's numbers.
         written: Whether an engine writes keys and values to its cache before.
@@ -574,9 +563,6 @@ def grouped_seconds(
     Args:
         dtype: Of both operands; see :func:`gemm_seconds`.
         rows: Of each expert, more than 0.
-        n: Columns of the product.
-        k: Length of the sums.
-        c_itemsize: Bytes of an element of the product.
         pace: Factors of the device on the machine's numbers.
     """
     multiplied = machine.multiplied(dtype)
@@ -611,7 +597,6 @@ def transfer_bytes(machine: Machine, payload: npt.ArrayLike, cached: npt.ArrayLi
     """Return the bytes a get, put or broadcast is charged on its links.
 
     Args:
-        payload: In bytes.
         cached: Whether what is moved is in a cache, or a share; see ``MessageSizes.slowdown``.
     """
     return machine.effective_bytes(payload, cached=cached)
@@ -621,7 +606,6 @@ def accumulate_bytes(machine: Machine, payload: npt.ArrayLike, strided: npt.Arra
     """Return the bytes an accumulate or reduce is charged on its links.
 
     Args:
-        payload: In bytes.
         strided: Whether it adds to some of its tile's columns, so that its rows lie apart in memory.
     """
     efficiency = machine.accumulate_efficiency * _strided_rate(machine, strided)
@@ -634,7 +618,6 @@ def local_accumulate_seconds(
     """Return how long an accumulate inside one device takes: two reads and a write of the payload.
 
     Args:
-        payload: In bytes.
         strided: Whether it adds to some of its tile's columns.
         pace: Factors of the device on the machine's numbers.
     """
@@ -663,7 +646,6 @@ def refill_seconds(
 
     Args:
         machine: How fast they load it again.
-        payload: In bytes.
         rank: Whose caches each goes through.
         gemm_bytes: What each GEMM reads and adds to.
         got: Whether each is a get.

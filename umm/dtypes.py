@@ -99,8 +99,6 @@ def product_dtype(a: str, b: str, stored: str = "") -> str:
     """Return the type of a multiply whose factors have these.
 
     Args:
-        a: Type of A.
-        b: Type of B.
         stored: Type that B is stored in, if kernels expand it.
 
     >>> product_dtype("float8_e4m3:128", "float8_e5m2:128"), product_dtype("bfloat16", "bfloat16", "int4")
@@ -134,7 +132,6 @@ def itemsize(dtype: str, owner: str = "") -> int:
     ProblemError for a type that umm does not multiply.
 
     Args:
-        dtype: The name of a type.
         owner: Name of the matrix, for the error.
 
     >>> itemsize("float32"), itemsize("bfloat16"), itemsize("float8_e4m3:128")

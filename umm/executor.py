@@ -182,7 +182,6 @@ def executor(name: str, **options: Any) -> Executor:
 
     Args:
         name: What a package calls it in its entry-point group ``umm.executors``.
-        options: Keyword arguments of the executor.
     """
     return _made(name, options)
 
@@ -216,7 +215,6 @@ def run(schedule: Schedule, executor: str = "sim", operands: Operands | None = N
     ExecutorUnavailableError if the executor cannot run here.
 
     Args:
-        schedule: What to perform.
         executor: ``sim``, ``numpy`` or another name of :func:`executor_names`.
         operands: A (m×k) and B (k×n) as whole arrays; random ones if None.
         options: Keyword arguments of the executor.

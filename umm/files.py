@@ -64,7 +64,6 @@ def read_text(path: str | Path, most: int = MOST_TEXT) -> str:
 
     Args:
         path: The file, which may be a pipe that is open already.
-        most: Most bytes that it may have.
     """
     try:
         return read_bytes(path, most).decode()
@@ -79,7 +78,6 @@ def read_bytes(path: str | Path, most: int) -> bytes:
 
     Args:
         path: The file, which may be a pipe that is open already.
-        most: Most bytes that it may have.
     """
     with opened(path, most, pipe=True) as file:
         try:
@@ -120,7 +118,6 @@ def opened(path: str | Path, most: int | None = None, pipe: bool = False) -> Bin
     cannot be opened, is not a file, or is longer.
 
     Args:
-        path: The file.
         most: Most bytes that it may have; None where the caller reads parts of it.
         pipe: Whether it may also be a pipe that this process has open: ``/dev/stdin``, ``<(command)``.
     """

@@ -42,7 +42,6 @@ def kept(what: str, key: Any, make: Callable[[], T]) -> T:
     Args:
         what: The kind of answer.
         key: All that it follows from, with a ``repr`` that says it; None if it is not to be kept.
-        make: Makes the answer.
     """
     if key is None or not _folders:
         return make()

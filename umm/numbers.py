@@ -35,9 +35,6 @@ def as_int(value: object) -> Any:
 def real_from_0(value: object, what: str) -> float:
     """Return a number ≥ 0 that a caller gives, infinite or of NumPy too; InputError if it is none.
 
-    Args:
-        what: The argument, for the message.
-
     >>> real_from_0("a", "seconds")
     Traceback (most recent call last):
     umm.errors.InputError: seconds = 'a' is not possible; it must be a number ≥ 0
@@ -50,9 +47,6 @@ def real_from_0(value: object, what: str) -> float:
 
 def yes_or_no(value: object, what: str) -> bool:
     """Return True or False as a caller gives them, as 1 and 0 or of NumPy too; InputError for anything else.
-
-    Args:
-        what: The argument, for the message.
 
     >>> yes_or_no("no", "backward")
     Traceback (most recent call last):

@@ -64,7 +64,6 @@ def layers_of(build: Builder, b: str, how: Panels) -> list[Plane]:
     """Return the layers, each as a process grid.
 
     Args:
-        build: Where the actions go.
         b: A tensor that lies on each of them.
     """
     q = build.layout(b).process_grid[0]

@@ -96,7 +96,6 @@ def gathered(build: Builder, pieces: dict[int, Slice], collective: str, slot: Ha
     Args:
         pieces: Piece of each rank; together they make a rectangle.
         collective: A way to do an all-gather.
-        slot: Pool slot of the gathered matrix.
     """
     if len(pieces) == 1:
         return pieces
@@ -154,7 +153,6 @@ def spread(shape: tuple[int, int], owners: Ints, axis: int) -> Layout:
     that can be cut evenly this is a 2-D layout with more tiles.
 
     Args:
-        shape: Rows and columns of the matrix.
         owners: Rank of each part, shape (tile rows, tile columns, parts); each rank has one.
         axis: 0 cuts a tile by rows, 1 by columns.
 
@@ -176,7 +174,6 @@ def laid(shape: tuple[int, int], row_edges: Ints, col_edges: Ints, places: Ints)
     """Return the layout of one replica with these edges, by its shortest text.
 
     Args:
-        shape: Rows and columns of the matrix.
         row_edges: Where each tile row starts, and the end.
         col_edges: The same for columns.
         places: The rank at each place of the process grid.

@@ -34,9 +34,6 @@ class Checkpoint(Mapping[str, Array]):
 
     InputError in one line, if the folder does not hold one.
 
-    Args:
-        folder: Where it was saved.
-
     Attributes:
         ranks: How many ranks saved it.
     """

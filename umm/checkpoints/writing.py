@@ -90,7 +90,6 @@ def save(folder: str | Path, arrays: Mapping[str, ArrayLike], tensors: Iterable[
 
     Args:
         folder: Of the checkpoint; it is made, or the checkpoint in it is replaced, whole or not at all.
-        arrays: The matrices by name.
         tensors: Layout and type of each, such as a chain's ``tensors``; those without an array are left out.
 
     >>> import tempfile, umm

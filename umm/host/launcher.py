@@ -27,7 +27,6 @@ def handled(
     """Call a function on signals meanwhile, except those that are ignored or have a handler already.
 
     Args:
-        handler: The function.
         instead: A handler that it may take the place of.
     """
     usual = {x: signal.getsignal(x) for x in numbers} if current_thread() is main_thread() else {}

@@ -181,10 +181,6 @@ def read_form(text: str) -> Form:
 def scaled_form(text: str, rows: float, cols: float) -> str:
     """Return the text of a layout of a matrix with other sizes, cut alike: tiles and edges with the matrix.
 
-    Args:
-        rows: Factor of the rows.
-        cols: Factor of the columns.
-
     >>> scaled_form("cyclic:256x128:3x4@2", 1 / 16, 1 / 16), scaled_form("row@8", 0.5, 0.5)
     ('cyclic:16x8:3x4@2', 'row@8')
     """

@@ -185,7 +185,6 @@ class _Run:
     """The gathered blocks and partial sums of ranks while the parts follow each other.
 
     Args:
-        build: Receives the actions.
         grid: Places of the ranks.
         names: Of A, B and C.
         gather: A way to do an all-gather.

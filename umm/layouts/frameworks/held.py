@@ -98,9 +98,6 @@ def dealt(ranges: Held, size: int) -> tuple[Ints, list[int]]:
 def factorizations(number: int, most: int) -> list[tuple[int, ...]]:
     """Return the ways to write a number as an ordered product of numbers above 1, the shortest first.
 
-    Args:
-        most: The most factors.
-
     >>> factorizations(8, 3), factorizations(8, 1)
     ([(8,), (2, 4), (4, 2), (2, 2, 2)], [(8,)])
     """

@@ -126,7 +126,6 @@ def assemble(
     """Return the schedule of some rows, with those behind them that sum the replicas of C.
 
     Args:
-        name: The stationary matrix.
         fill: Writes the rows' details, given the details' columns cut to these rows and the number that
             its first temporary will have; returns its temporaries.
         pools: Returns the bytes of each rank's pool slots, without those of the ending.

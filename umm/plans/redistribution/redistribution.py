@@ -60,7 +60,6 @@ def redistribute(
         x: Where it lies.
         y: Where it shall lie, complete in every replica; of the same shape and for as many ranks.
         machine: A machine, its name, or the path of its machine file; not for matrices.
-        dtype: Type of the elements.
         way: ``gets``, ``relays``, or a way to do collectives, by which ranks that shall have the same tile
             gather it; None for the fastest of those that can do it.
         makespan: Returns how long one takes, to choose the fastest; None for the executor ``sim``.

@@ -30,7 +30,6 @@ def einsum(text: str, sizes: Mapping[str, int], dtype: str = "float32") -> Outli
     Args:
         text: Letters for the dimensions of each tensor, and of the result; a letter that the result lacks is
             added over.
-        sizes: Length of each letter.
 
     >>> print(einsum("bshd,bthd->bhst", {"b": 2, "h": 4, "s": 8, "t": 8, "d": 16}))
     bshd,bthd->bhst: Y = A·B (8 members)

@@ -59,9 +59,6 @@ def least_work(problem: Problem, machine: Machine, stationary: str) -> BatchWork
 
     Of gemms that one kernel may do together their flop count: no kernel of their k, nor of a part of it, goes
     above some share of the peak.
-
-    Args:
-        stationary: A, B, C or ``auto``.
     """
     ops, p = op_list(problem, stationary), problem.p
     (m, n, k), rank, moved = ops.sizes, ops.rank, np.zeros(p * p)

@@ -125,7 +125,6 @@ class LayoutProgram:
         """Return the busiest resource of each assignment below some seconds, ascending, and these, one a row.
 
         Args:
-            most: Seconds.
             left: For each group the choices to look at.
         """
         shape, size = tuple(map(len, left)), self._tables[0][1].shape[-1]

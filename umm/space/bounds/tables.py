@@ -184,7 +184,6 @@ def beside_a_layer(outline: Outline, tensor: Tensor, state: float, layers: int) 
 
     Args:
         state: Bytes of optimizer state for each element of a weight.
-        layers: How many layers there are.
     """
     nbytes = np.zeros(tensor.layout.ranks)
     if tensor.name in outline.weights:

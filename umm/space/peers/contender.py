@@ -134,7 +134,6 @@ def row_of(
 
     Args:
         start: The program, and where its operands start.
-        limit: Bytes that a rank may hold.
         made: Its schedule, if there is one already.
     """
     trace = run(made or contender.schedule(start, machine))
@@ -292,9 +291,6 @@ class Scheme:
 
         By the machine's library the same is gathered and summed as by ``gathered``, one collective after
         another: that is simulated where bytes move, and ``gathered`` takes not much more than the fastest.
-
-        Args:
-            limit: Bytes that a rank may hold.
         """
         if self.movement != "auto" or start.has_experts or node_count(machine, self.ranks) > 1:
             return self, None
@@ -353,11 +349,7 @@ class Stack:
         return float(each.max()) * self.layers
 
     def row(self, scheme: Scheme, start: Outline, machine: Machine, limit: int) -> Row:
-        """Return a scheme's row for all layers; see :func:`umm.plans.lower.steady`.
-
-        Args:
-            limit: Bytes that a rank may hold.
-        """
+        """Return a scheme's row for all layers; see :func:`umm.plans.lower.steady`."""
         *tried, last = self.recompute
         layer = scheme.change(start)
         chain = layer.laid_out(scheme.layouts, scheme.ranks)

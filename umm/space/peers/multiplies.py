@@ -243,7 +243,6 @@ def tuned(
 
     Args:
         start: The problem, and where its operands lie.
-        limit: Bytes that a rank may hold.
         progress: Called with how many choices of options were tried, and how many there are.
         fixed: Options that it has in any case.
 
