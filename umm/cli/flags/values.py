@@ -31,16 +31,13 @@ def parsed_by(parse: Callable[[str], T]) -> Callable[[click.Context, click.Param
     return read
 
 
-def ranks(ctx: click.Context, param: click.Parameter, text: str | int | None) -> int | tuple[int, ...] | None:
+@parsed_by
+def ranks(text: str) -> int | tuple[int, ...]:
     """Return the number of ranks that a text means, or several of a comma list."""
-    if text is None or isinstance(text, int):
-        return text
     parts = [whole_in(part.strip(), -(10**9), 10**9) for part in text.split(",")]
     counts = tuple(part for part in parts if part is not None)
     if len(counts) < len(parts):
-        raise click.BadParameter(
-            f"{text!r} is not a number of ranks; write it like 8, or 8,16,32", ctx, param
-        )
+        raise InputError(f"{text!r} is not a number of ranks; write it like 8, or 8,16,32")
     return counts[0] if len(counts) == 1 else counts
 
 
