@@ -28,21 +28,16 @@ class Edges(Table):
     def _either(self) -> "Edges":
         if (self.between is None) == (self.among is None):
             raise ValueError("give either between = [a, b] or among = [a, b, c, …]")
-        name = twice(self.between or self.among or [])
+        name = twice(self.ends)
         if name is not None:
             where = "between has" if self.between else "among has"
             raise ValueError(f"{where} {name!r} twice; name two ends")
         return self
 
     @property
-    def count(self) -> int:
-        """How many links these are."""
-        return len(self.between or self.among or []) * (len(self.between or self.among or []) - 1)
-
-    def pairs(self) -> Iterator[tuple[str, str]]:
-        """Return the ordered pairs of vertices these links join."""
-        vertices = self.between or self.among or []
-        return ((a, b) for a in vertices for b in vertices if a != b)
+    def ends(self) -> list[str]:
+        """The vertices that these links join, every two both ways."""
+        return self.between or self.among or []
 
 
 class Route(Table):
@@ -75,14 +70,14 @@ class LinksFabric(Kind):
         name = twice((*ends.names, *self.switches))
         if name is not None:
             raise MachineError(f"fabric.switches has {name!r}, which is a device or listed before; keep one")
-        expect_links(sum(group.count for group in self.links), "fabric.links")
+        expect_links(sum(len(x.ends) * (len(x.ends) - 1) for x in self.links), "fabric.links")
         vertices = {*ends.names, *self.switches}
         edges = {}
         for group in self.links:
             if group.type not in self.types:
                 hint = did_you_mean(group.type, self.types)
                 raise MachineError(f"fabric.links uses type {group.type!r}; {hint}")
-            for pair in group.pairs():
+            for pair in permutations(group.ends, 2):
                 _known(pair, vertices, "fabric.links")
                 if pair in edges:
                     raise MachineError(f"fabric.links joins {pair[0]} and {pair[1]} twice; keep one")
