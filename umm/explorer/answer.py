@@ -123,7 +123,7 @@ def verdict(view: View, cancelled: bool = False) -> str:
         proven = priced.proven or not view.state.chain
         sentence += " Nothing that fits is 1 % faster." if proven else f" {priced.proof}"
     memory = view.choice.memory_bytes if view.choice else point.here[1]
-    short = memory - point.limit
+    short = memory - point.case.limit
     if short > 0:
         sentence = f"Does not fit: it needs {format_bytes(short)} more than a rank may have. {sentence}"
     return sentence

@@ -79,11 +79,6 @@ class Point:
         return self.case.machine
 
     @property
-    def limit(self) -> int:
-        """Bytes a rank may have."""
-        return self.case.limit
-
-    @property
     def problem(self) -> Problem:
         """The program, of one multiply."""
         return cast(Problem, self.program)

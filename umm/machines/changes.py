@@ -38,11 +38,8 @@ def changes(old: Machine, new: Machine) -> list[Change]:
             result.append(Change(key, one.value, other.value, factor, bool(far)))
         else:
             result.append(Change(key, one.value if one else "-", other.value if other else "-", None, True))
-    return sorted(result, key=lambda change: (not change.sure, -_distance(change), change.key))
-
-
-def _distance(change: Change) -> float:
-    return abs(float(np.log(change.factor))) if change.factor else float("inf")
+    far = {x.key: abs(float(np.log(x.factor))) if x.factor else float("inf") for x in result}
+    return sorted(result, key=lambda x: (not x.sure, -far[x.key], x.key))
 
 
 def _factor(key: str, one: Fact, other: Fact, old: Machine, new: Machine) -> float | None:

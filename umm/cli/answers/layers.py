@@ -100,7 +100,8 @@ def simulate_layers(asked: Simulate) -> Trace:
             table.add_row("", "without an optimizer's states; --optimizer adam for Adam in mixed precision")
         table.add_row("verdict", Text(f"{layers.trace.verdict.removesuffix('.')}{of_few}.", style="bold"))
         console.print(table)
-        report.print_reasons(console, reasons)
+        if reasons:
+            console.print(reasons, soft_wrap=True)
 
     predicted = report.predicted_record(trace) | layers.to_dict()
     predicted |= {"fraction_of_peak": fraction, "makespan_range_s": ends and list(ends)}

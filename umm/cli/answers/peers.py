@@ -57,6 +57,11 @@ def peers(asked: Peer) -> None:
     outline = asked.outline()
     if routings is not None and (noise is not None or outline is None or not outline.has_experts):
         raise InputError("--routings needs a mixture of experts, without --jitter and --straggler")
+
+    def ended(row: Row) -> None:  # before its range and its place among the others are known
+        time, mark = format_seconds(row.makespan_s), "" if row.fits else "*"
+        output.by_the_way(f"{row.algorithm:<16} {time:>9}  {mark}{row.how}")
+
     with output.ending(Peers) as answer, output.reporting() as report:
         answer.append(
             comparing.peers(
@@ -69,7 +74,7 @@ def peers(asked: Peer) -> None:
                 tokens=asked.sizes["tokens"] or 0,
                 stack=_stack(asked),
                 progress=report,
-                ended=lambda row: output.by_the_way(row_line(row)),
+                ended=ended,
             )
         )
     (result,) = answer
@@ -156,7 +161,8 @@ def _spreads(asked: Peer, result: Peers) -> Sequence[Spread] | None:
 
 def _best_of(asked: Peer, report: Progress) -> tuple[str, Scale]:
     """Return the program in words, and the best row on a number of nodes or ranks."""
-    program, machine, without = _program(asked), asked.hardware, cast("Sequence[str]", ())
+    program: Outline | Problem = asked.outline() or asked.problem
+    machine, without = asked.hardware, cast("Sequence[str]", ())
     how: dict[str, Any] = {"ranks": asked.ranks, "memory": asked.budget, "stack": _stack(asked)}
     try:
         result = comparing.peers(program, machine, crossover=None, **how)
@@ -211,11 +217,6 @@ def _schemes(result: Peers) -> list[Scheme]:
     return [cast("Scheme", row.contender) for row in result.rows]
 
 
-def _program(asked: Peer) -> Outline | Problem:
-    """Return the chain, not laid out, or the multiply."""
-    return asked.outline() or asked.problem
-
-
 def _stack(asked: Peer) -> Stack | None:
     """Return the layers; None if no number of them is asked for; InputError if there is no chain."""
     if asked.layers is None:
@@ -231,11 +232,6 @@ def _at(asked: Peer) -> Callable[[int], Outline] | None:
     if asked.chain not in PRESETS:
         return None
     return lambda tokens: cast("Outline", replace(asked, sizes={**asked.sizes, "tokens": tokens}).outline())
-
-
-def row_line(row: Row) -> str:
-    """Return a row in a line, before its range and its place among the others are known."""
-    return f"{row.algorithm:<16} {format_seconds(row.makespan_s):>9}  {'' if row.fits else '*'}{row.how}"
 
 
 def _print_spreads(

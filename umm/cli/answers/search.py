@@ -85,7 +85,7 @@ def search(asked: Search) -> None:
             for machine in machines:
                 for space in spaces:
                     result = _within_limit(
-                        asked, space, find, machine, memory=asked.budget, top=TOP if top is None else top,
+                        asked, space, machine, memory=asked.budget, top=TOP if top is None else top,
                         progress=lambda settled, points: bar.update(task, completed=settled, total=points),
                         standing=lambda best, least: say(standing(best, least)),
                         otherwise=_otherwise(asked),
@@ -214,7 +214,7 @@ def _spaces(asked: Search) -> list[Space]:
     return [space.changed(m=m) for m in rows]
 
 
-def _within_limit(asked: Search, space: Space, find: Callable[..., Found], *how: Any, **more: Any) -> Found:
+def _within_limit(asked: Search, space: Space, *how: Any, **more: Any) -> Found:
     """Return the result of a search; where a model's layers cannot fit a limit, of one layer.
 
     A typed limit counts all typed layers, but those that a model implies only if they fit.

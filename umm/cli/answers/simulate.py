@@ -70,7 +70,11 @@ def simulate(asked: Simulate) -> None:
         bar.update(task, description=f"simulating {len(schedule)} actions")
         trace = executor("sim").run(schedule)
         if asked.emit is not None:
-            emitted = _emitted(asked, trace)
+            if schedule.program.kind != "chain":
+                raise InputError("--emit of one multiply is of umm search, which prints the winner's program")
+            from umm.cli.printed.save import chain_program
+
+            emitted = chain_program(asked.emit, trace, asked.hardware)
             bar.stop()
             click.echo(emitted, nl=False)
             return
@@ -218,15 +222,3 @@ def takes_long(schedule: Schedule) -> bool:
 
     policy = schedule.options.get("policy")  # another algorithm has none
     return len(schedule) > MOST_ACTIONS or (policy in policy_names() and find_policy(policy).searches)
-
-
-def _emitted(asked: Simulate, trace: Trace) -> str:
-    """Return a chain as a framework's program or flags.
-
-    InputError for one multiply, or layouts that the framework cannot have.
-    """
-    if trace.schedule.program.kind != "chain":
-        raise InputError("--emit of one multiply is of umm search, which prints the winner's program")
-    from umm.cli.printed.save import chain_program
-
-    return chain_program(str(asked.emit), trace, asked.hardware)

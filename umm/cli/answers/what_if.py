@@ -42,9 +42,7 @@ def what_if(asked: WhatIf) -> None:
         )
     kind = Sensitivity if over is None else DecisionMap
     with asked.output.ending(kind) as answer, asked.output.reporting() as report:
-        machine = asked.hardware
-        ranks = machine.default_ranks if asked.ranks is None else asked.ranks
-        space = _space_of(asked, outline, rows, ranks)
+        machine, space = _space_of(asked, outline, rows)
         budget: dict[str, Any] = {"memory": asked.budget, "reach": asked.reach, "progress": report}
         if over is None:
             answer.append(sensitivity(space, machine, margin=asked.margin, **budget))
@@ -159,17 +157,17 @@ def explain_measured(asked: WhatIf) -> None:
         predicted, turns = simulated(step)[0], turns_of_step(step)
     else:
         outline = asked.outline()
-        machine = asked.hardware
-        ranks = machine.default_ranks if asked.ranks is None else asked.ranks
         rows = asked.dimensions["m"] if outline is None else [0]
         if len(rows) > 1:
             raise InputError("one time is of one size; give one -m")
-        space = _space_of(asked, outline, rows, ranks)
+        machine, space = _space_of(asked, outline, rows)
         question = Question.asked(space, machine, asked.budget)
         choice = question.best(machine)
         answer = seconds_of(choice.schedule, question.makespan)
         predicted = choice.makespan_s
-        turns = turns_of_machine(machine, ranks, space.program.shapes[0].dtype, answer)
+        turns = turns_of_machine(
+            machine, space.ranks or machine.default_ranks, space.program.shapes[0].dtype, answer
+        )
     known = explanations(turns, asked.measured)
     measured = asked.measured
     record = {
@@ -197,12 +195,14 @@ def explain_measured(asked: WhatIf) -> None:
     asked.answer(lambda: record, shown)
 
 
-def _space_of(asked: WhatIf, outline: Outline | None, rows: list[int], ranks: int) -> Space:
-    """Return the space of a chain, or of a multiply of the first of several numbers of rows."""
+def _space_of(asked: WhatIf, outline: Outline | None, rows: list[int]) -> tuple[Machine, Space]:
+    """Return the machine, and the space of a chain, or of a multiply of the first of some numbers of rows."""
+    machine = asked.hardware
+    ranks = machine.default_ranks if asked.ranks is None else asked.ranks
     if outline is not None:
-        return asked.chain_space(outline, ranks)
+        return machine, asked.chain_space(outline, ranks)
     sizes = asked.dimensions | {"m": rows[0]}
-    return Space(**sizes, **asked.types, ranks=ranks, **asked.axes_asked)
+    return machine, Space(**sizes, **asked.types, ranks=ranks, **asked.axes_asked)
 
 
 def _change(seconds: float, now: float) -> str:

@@ -197,12 +197,6 @@ def print_prediction(console: Console, trace: Trace, beside: "Beside") -> None:
     console.print(table)
 
 
-def print_reasons(console: Console, reasons: str) -> None:
-    """Print the limits of a rank, if asked for."""
-    if reasons:
-        console.print(reasons, highlight=False, markup=False, soft_wrap=True)
-
-
 def print_verdict(console: Console, trace: Trace, beside: "Beside", reasons: str = "") -> None:
     """Print the bottleneck, a better choice, and the assumed number that decides."""
     table = facts()
@@ -219,7 +213,8 @@ def print_verdict(console: Console, trace: Trace, beside: "Beside", reasons: str
     if beside.widest:
         table.add_row("range", beside.widest.in_words(trace.makespan_s))
     console.print(table)
-    print_reasons(console, reasons)
+    if reasons:
+        console.print(reasons, soft_wrap=True)
 
 
 def parts_in_words(parts: Mapping[str, float], total: float) -> Iterator[str]:

@@ -55,12 +55,14 @@ def read(text: str, nvlink: float = 25e9) -> Node:
                 source = f"{TOOL}: {row[j]}, {count} NVLinks of {nvlink / 1e9:g} GB/s"
                 links[i, j] = Wire(f"nv{count}", count * nvlink, source)
     port = _port(links, len(gpus))
+    behind = [rows[gpu][len(columns) + 1 :] for gpu in gpus]  # the table, a row's affinity to CPUs
+    numa = [x[0] if x and x[0] != "N/A" else "0" for x in behind]
     return Node(
         model="",
         names=names,
         links={} if port else links,
         port=port,
-        parents=_parents(names, relation, [_numa(rows[gpu][len(columns) :]) for gpu in gpus]),
+        parents=_parents(names, relation, numa),
         between=SOCKETS,
         cards=_cards(columns, gpus, rows),
         tool=TOOL,
@@ -102,11 +104,6 @@ def _parents(
         else:
             parents[name] = (host, PCIE)
     return parents
-
-
-def _numa(rest: Sequence[str]) -> str:
-    """Return the NUMA node of a GPU from the columns behind the table; 0 where there is none."""
-    return rest[1] if len(rest) > 1 and rest[1] != "N/A" else "0"
 
 
 def _cards(columns: list[str], gpus: list[str], rows: dict[str, list[str]]) -> dict[str, list[int]]:

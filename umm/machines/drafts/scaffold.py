@@ -144,12 +144,11 @@ def scaffold(
     result = set_numbers(content, settings or {}, "the new machine", known, assumed=not source)
     device = dict(with_memory(content["devices"], result["devices"]))
     for name in (*SERVING, "efficiency") if "engine" in content else ():
-        device[name] = [_widened(x) for x in device.get(name, [])]
+        device[name] = [
+            x if "range" in x else {**x, "uncertainty": max(MOVED, x.get("uncertainty", 0.0))}
+            for x in device.get(name, [])
+        ]
     return result | {"devices": device}
-
-
-def _widened(table: Mapping[str, Any]) -> Mapping[str, Any]:
-    return table if "range" in table else {**table, "uncertainty": max(MOVED, table.get("uncertainty", 0.0))}
 
 
 def marked(document: Mapping[str, Any], name: str) -> dict[str, Any]:
