@@ -33,15 +33,12 @@ class Checkpoint(Mapping[str, Array]):
     """A saved checkpoint: a mapping from names to whole matrices, read when they are asked for.
 
     InputError in one line, if the folder does not hold one.
-
-    Attributes:
-        ranks: How many ranks saved it.
     """
 
     def __init__(self, folder: str | Path) -> None:
         expect(folder, (str, PathLike), "load", "the folder of a checkpoint")
         self.folder = Path(folder)  # the folder that was read
-        self.ranks, matrices = read_manifest(self.folder)
+        self.ranks, matrices = read_manifest(self.folder)  # how many ranks saved it
         # What it holds, by name: layout and type of each.
         self.matrices: dict[str, Saved] = {x.name: x for x in matrices}
         self._names = part_names(matrices, self.ranks)

@@ -33,15 +33,11 @@ _CONTEXT.set_forkserver_preload(["umm.explorer.search", "umm_sim.executor", "num
 
 
 class Question(ABC):
-    """A question to a process, answered message by message.
-
-    Attributes:
-        done: Whether all is found out.
-        failed: Why it ended before; empty if it did not.
-    """
+    """A question to a process, answered message by message."""
 
     def __init__(self) -> None:
-        self.done, self.failed = False, ""
+        self.done = False  # whether all is found out
+        self.failed = ""  # why it ended before; empty if it did not
         self.heard = threading.Event()  # set when the first message has come, or none will
 
     @abstractmethod

@@ -27,21 +27,16 @@ PAYS = 0.01  # the share of the time from which on a saving is one
 
 
 class Growing(Question):
-    """The best times over m and the replication factor of one operand.
-
-    Attributes:
-        space: What may be chosen.
-        budget: Of a rank, as :func:`umm.space.budget.limit_of` takes it: its share of m's problem.
-        operand: The one whose factors are compared, by its place among A, B and C.
-        held: The factor that each of the others has, or 0 for the best.
-    """
+    """The best times over m and the replication factor of one operand."""
 
     def __init__(
         self, space: Space, machine: Machine, budget: str, operand: int, fixed: tuple[int, int, int]
     ) -> None:
         super().__init__()
-        self.space, self.machine, self.budget = space, machine, budget
-        self.operand, self.held = operand, fixed
+        self.space, self.machine = space, machine
+        self.budget = budget  # of a rank, as limit_of takes it: its share of m's problem
+        self.operand = operand  # the one whose factors are compared, by its place among A, B and C
+        self.held = fixed  # the factor that each of the others has, or 0 for the best
         self.factors = replication_factors(space.ranks or 1)  # those that are compared
         # The best makespan of each factor by m, in seconds; nan where nothing fits.
         self.found: dict[int, list[float]] = {}
@@ -154,22 +149,14 @@ USUAL = (1, 2, 4, 8)
 
 
 class Scaled(Question):
-    """The best layouts of several numbers of nodes or ranks.
-
-    Attributes:
-        space: What may be chosen.
-        machine: Where; with ``nodes``, how many it has does not matter.
-        memory: Budget of a rank, as :func:`umm.search` takes it.
-        axis: ``nodes`` or ``ranks``.
-        counts: How many of them.
-    """
+    """The best layouts of several numbers of nodes or ranks."""
 
     def __init__(
         self, space: Space, machine: Machine, memory: str, over: str, counts: tuple[int, ...]
     ) -> None:
         super().__init__()
         self.space, self.machine, self.memory = space, machine, memory
-        self.axis, self.counts = over, counts
+        self.axis, self.counts = over, counts  # how many ``nodes`` or ``ranks``
         self.rows: list[Scale] = []  # the best of each, in this order, as far as they are found
         self.refused: list[str] = []  # numbers without an answer, a line for each that says why
 

@@ -149,17 +149,7 @@ def _factor(text: str) -> int:
 
 
 class Priced(Question):
-    """The points of a space, each with a lower bound of its time or the simulated one.
-
-    Attributes:
-        space: What may be chosen.
-        limit: Bytes that a rank may have.
-        ties: Which tie, in a sentence.
-        proof: Of what the first is the best, in words.
-        more: Of a chain what else its search has found, by the names of :class:`umm.space.Found`.
-        stage: What is known by now: ``priced``, ``top``, ``front``, ``factors``, ``all``; empty before.
-        refusal: Why nothing is found, if that is so.
-    """
+    """The points of a space, each with a lower bound of its time or the simulated one."""
 
     def __init__(self, space: Space, machine: Machine, limit: int) -> None:
         super().__init__()
@@ -176,12 +166,15 @@ class Priced(Question):
         self.ranges: list[tuple[float, float]] = []  # the ranges of the first of the top, in seconds
         # What moving operands adds to them, in seconds, where a multiply's operands start in row.
         self.moves: list[float] = []
+        # Of a chain what else its search has found, by the names of umm.space.Found.
         self.named: dict[str, float | None] = {}
         self.left_out: dict[str, float] = {}
         self.moved: list[tuple[str, Mapping[str, int]]] = []
-        self.settled = (0, 0)
-        self.proven = False  # whether that is proven
-        self.ties = self.proof = self.stage = self.refusal = ""
+        self.settled = (0, 0)  # how many of its assignments, of how many
+        self.proven = False  # whether the first of the top is proven to be the best
+        # Which tie, of what the first is the best, and why nothing is found, each in words if there are any.
+        self.ties = self.proof = self.refusal = ""
+        self.stage = ""  # what is known by now: ``priced``, ``top``, ``front``, ``factors``, ``all``
         self._began = self._left = 0.0
         self._bounds: Bounds | None = None
 

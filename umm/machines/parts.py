@@ -27,16 +27,13 @@ class Parts(Mapping[str, T]):
 
     A command reads only those that it asks for, of what an earlier one kept (:mod:`umm.kept`): reading and
     checking 270,000 rows takes seconds. Pickled, it is where they are, not what they hold.
-
-    Attributes:
-        path: The table.
-        base: The machine that it is beside, by its file alone.
     """
 
     def __init__(self, path: Path, base: Any, read: Read[T]) -> None:
         """Check the table by reading all of it, if no earlier command kept its parts.
 
         Args:
+            base: The machine that it is beside, by its file alone.
             read: Returns all parts of a table beside a machine; MachineError if it is none.
         """
         self.path, self.base, self._read = path, base, read

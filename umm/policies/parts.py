@@ -20,12 +20,7 @@ class State(NamedTuple):
 
 
 class Masked:
-    """A computation graph with its remote data and its component multiplies numbered from 0.
-
-    Attributes:
-        all_data: All remote data.
-        all_gemms: All component multiplies.
-    """
+    """A computation graph with its remote data and its component multiplies numbered from 0."""
 
     def __init__(self, graph: Graph) -> None:
         # The number of each remote datum in the graph.

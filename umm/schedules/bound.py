@@ -96,19 +96,14 @@ def seconds_alone(schedule: Schedule, latency: Floats, inverse: Floats) -> Float
 
 
 class _Pairs:
-    """Routes of the pairs of ranks that schedules have used so far.
-
-    Attributes:
-        latency: Of each by its number, in seconds; a zero more.
-        inverse: The seconds that a byte takes, the same way.
-        firsts: Where in ``links`` those of each start, and where the last one's end.
-        links: The links they cross.
-    """
+    """Routes of the pairs of ranks that schedules have used so far."""
 
     def __init__(self, ranks: int) -> None:
         # Number of each pair, source · ranks + destination; −1 for one not used yet.
         self.number = np.full(ranks * ranks, -1)
+        # By its number latency and seconds a byte of each; a zero more.
         self.latency, self.inverse = np.zeros(1), np.zeros(1)
+        # The links they cross, and where those of each start; where the last one's end.
         self.firsts, self.links = np.zeros(1, dtype=np.int64), np.zeros(0, dtype=np.int64)
 
     def learn(self, schedule: Schedule, pairs: Ints) -> None:

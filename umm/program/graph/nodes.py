@@ -55,16 +55,12 @@ class Constant(NamedTuple):
 
 
 class Graph:
-    """The nodes in order, written by a reader of some framework's graph.
-
-    Attributes:
-        block: The repeated part that operations are in now.
-        label: What the next node may be called.
-    """
+    """The nodes in order, written by a reader of some framework's graph."""
 
     def __init__(self) -> None:
         self.nodes: list[Node] = []  # all nodes
-        self.block, self.label = "", ""
+        self.block = ""  # the repeated part that operations are in now
+        self.label = ""  # what the next node may be called
         self.unknown: dict[str, int] = {}  # operations that are not understood, with their flop
         self.left_out: dict[str, int] = {}  # what is not priced, with how often
 
