@@ -34,15 +34,11 @@ class Executor(Protocol):
         """Return None if schedules can run here, else why not, ending with the line that fixes it."""
 
     def run(self, schedule: Schedule, operands: Operands | None = None) -> Trace:
-        """Perform a schedule.
+        """Perform a schedule; return the spans, and C as one array if real matrices were multiplied.
 
         Args:
-            schedule: What to perform.
             operands: A (m×k) and B (k×n) as whole arrays; None lets an executor of data choose random ones.
                 An executor of time alone does not look at them.
-
-        Returns:
-            The spans, and C as one array if real matrices were multiplied.
         """
 
     def makespan(self, schedule: Schedule) -> float:

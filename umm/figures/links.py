@@ -135,13 +135,10 @@ def link_map(trace: Trace, links: int = LINKS) -> style.Parts:
 
 
 def fill(trace: Trace, links: NDArray[np.int64], edges: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Return how full links are between the edges of bins, as a share of their bandwidth.
+    """Return how full links are between edges of bins, as a share of their bandwidth, shape (links, bins).
 
     The bytes of a transfer are spread evenly over its time in flight, so where transfers share a link a bin
     can come out slightly over 1.
-
-    Returns:
-        Shares, shape (links, bins).
     """
     action, link = crossings(trace.schedule)
     could = trace.schedule.links.bandwidth[links, np.newaxis] * np.diff(edges)

@@ -139,14 +139,11 @@ class TileGrid:
         return rows.size, cols.size
 
     def overlapping_tiles(self, rows: Interval, cols: Interval) -> list[Tile]:
-        """Return the tiles that share at least one element with a submatrix.
+        """Return the tiles that share at least one element with a submatrix, row-major.
 
         Args:
             rows: Rows of the submatrix, in global indices.
             cols: Columns of the submatrix, in global indices.
-
-        Returns:
-            Tile indices in row-major order; empty if the submatrix is empty.
 
         Source: Brock & Golin (2025), table 1.
 

@@ -29,8 +29,7 @@ class Spoken(TileGrid):
     def said_in(self, framework: str) -> DTensorLayout | JaxLayout | ScalapackLayout | HpfLayout:
         """Return this layout in the words of ``dtensor``, ``jax``, ``scalapack`` or ``hpf``.
 
-        Raises:
-            LayoutError: naming what it cannot say.
+        LayoutError naming what it cannot say.
 
         >>> from umm import Layout
         >>> str(Layout.parse("col", (8, 8), ranks=4).said_in("jax"))
@@ -140,8 +139,7 @@ class Spoken(TileGrid):
     def to_scalapack(self) -> ScalapackLayout:
         """Return the descriptor and the process grid of this layout.
 
-        Raises:
-            LayoutError: naming what a descriptor cannot say, such as replicas.
+        LayoutError naming what a descriptor cannot say, such as replicas.
         """
         return scalapack.written(self, str(self))
 
@@ -161,7 +159,6 @@ class Spoken(TileGrid):
     def to_hpf(self) -> HpfLayout:
         """Return this layout in HPF's words; ``str`` of it, or its ``directives("A")``.
 
-        Raises:
-            LayoutError: naming what HPF cannot say.
+        LayoutError naming what HPF cannot say.
         """
         return hpf.written(self, str(self))

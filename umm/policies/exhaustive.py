@@ -49,15 +49,12 @@ class Solution:
 def exhaustive(
     graph: Graph, limits: Limits, *, tries: int | None = TRIES, seconds: float | None = None
 ) -> Solution:
-    """Return the cheapest steps of a rank.
+    """Return the cheapest steps of a rank, or after a limit the best so far and the bound proven so far.
 
     Args:
         tries: Steps to try at most; None for as many as it takes. Unlike a time, it gives the same steps
             everywhere.
         seconds: Time limit; finding good steps to begin with may add a second.
-
-    Returns:
-        An optimum, or after a limit the best found so far and the bound that is proven so far.
 
     Source: Brock & Golin (2025), section 4.3.
     """

@@ -182,7 +182,7 @@ class Chain:
         return {dtype: flop for dtype, flop in flops.items() if flop}
 
     def reference(self, operands: Mapping[str, ArrayLike]) -> dict[str, NDArray[np.float64]]:
-        """Compute the chain in float64 on complete matrices.
+        """Compute the chain in float64 on complete matrices; return all that is written, and what goes in.
 
         ProblemError if an operand is missing, unknown or of another shape, or one whose replicas differ is
         read by a statement that is not a sum.
@@ -190,10 +190,6 @@ class Chain:
         Args:
             operands: An array for each of ``operand_names``, converted to float64. One with a third
                 dimension in front gives replica r its own slice r; only a :class:`Sum` may read it.
-
-        Returns:
-            Every tensor that is written, by name, as it is at the end: outputs, and work tensors too; and
-            what goes in and comes out as it was.
         """
         named = by_name(self.tensors)
         values = {name: self._operand(named[name], operands) for name in self.operand_names}

@@ -521,8 +521,7 @@ def ends(layer: Outline, vocab: int, head: str = "") -> dict[str, Outline]:
 def next_tokens(statements: Iterable[object], tensors: Collection[str]) -> int:
     """Return how many tokens follow those that layers compute: one a sequence.
 
-    Returns:
-        0 of layers with gradients, whose head has all tokens, and of layers without attention.
+    0 of layers with gradients, whose head has all tokens, and of layers without attention.
     """
     if "dY" in tensors:
         return 0

@@ -147,10 +147,9 @@ def by_heads(outline: Outline) -> Outline:
 
 
 def _exchanged(outline: Outline) -> tuple[Outline, dict[str, str]]:
-    """Return a chain that copies the operands of attention before it, and its results after it.
+    """Return a chain that copies attention's operands before it and its results after it, and their names.
 
-    Returns:
-        The chain, whose layouts lack the copies; and what the copy of each tensor is called.
+    The chain's layouts lack the copies.
     """
     shapes = {x.name: x for x in outline.tensors}
     # What something but attention reads, or goes out.

@@ -58,10 +58,8 @@ def races(schedule: Table) -> list[Race]:
 
     Of accesses that a write between them covers, only those nearest to each other are listed: once these are
     ordered, so are the others. The list is empty if and only if no conflicting accesses can overlap.
-    ScheduleError if there are more than 100,000 actions.
-
-    Returns:
-        Races by the later action, then the earlier; for a pair of actions one.
+    ScheduleError if there are more than 100,000 actions. Races are by the later action, then the earlier; for
+    a pair of actions one.
     """
     if len(schedule) > MOST_ACTIONS:
         raise ScheduleError(

@@ -20,11 +20,10 @@ if TYPE_CHECKING:
 def action_frame(spans: Spans) -> "pd.DataFrame":
     """Return a row per action, in the order of the schedule.
 
-    Returns:
-        Columns rank, lane (by name), kind, op, peer (the other rank of a transfer), start_s, end_s, nbytes
-        (payload), flop, and for each tensor of the program its tile as text such as ``0,3``: a_tile, b_tile,
-        c_tile of a multiply, X_tile, W1_tile and so on of a chain. Where a column has no meaning it is −1 or
-        empty; a barrier has rank −1.
+    Columns are rank, lane (by name), kind, op, peer (the other rank of a transfer), start_s, end_s, nbytes
+    (payload), flop, and for each tensor of the program its tile as text such as ``0,3``: a_tile, b_tile,
+    c_tile of a multiply, X_tile, W1_tile and so on of a chain. Where a column has no meaning it is −1 or
+    empty; a barrier has rank −1.
     """
     import pandas as pd
 

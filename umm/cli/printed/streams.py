@@ -79,13 +79,11 @@ def time_is_up() -> float | None:
 def share_of_time(blocks: int) -> Iterator[Callable[[], bool]]:
     """Interrupt a block after its share of the remaining limit of time, if there is one.
 
-    What it does not use is left for those that follow.
+    What it does not use is left for those that follow. It is given what says whether its share is used up;
+    it cannot be interrupted after that.
 
     Args:
         blocks: That share what is left, this one included.
-
-    Returns:
-        What says whether the share is used up; the block cannot be interrupted after that.
     """
     before, left = len(_up), signal.getitimer(signal.ITIMER_REAL)[0]
     ends = monotonic() + left
@@ -133,11 +131,9 @@ def reader_left() -> bool:
 
 
 def flushed(code: int) -> tuple[int, str]:
-    """Write the rest of stdout.
+    """Write the rest of stdout; return what the command ends with now, and why, if that is another.
 
-    Returns:
-        What it ends with now, and why, if that is another: a full disk. A reader who has seen enough is no
-        failure.
+    A full disk is a failure; a reader who has seen enough is none.
     """
     try:
         sys.stdout.flush()

@@ -237,9 +237,8 @@ def _tiers(
     A group's order follows its links to the first one: on Aurora tile 0.0 is in a plane with 1.1, so that
     the pairs are (0.0, 0.1) and (1.1, 1.0).
 
-    Returns:
-        () unless the links of the fastest type between devices make groups of one size, fewer than all, in
-        each of which every two are joined.
+    () unless the links of the fastest type between devices make groups of one size, fewer than all, in each
+    of which every two are joined.
     """
     number = {name: i for i, name in enumerate(devices)}
     joined = {(number[a], number[b]): x[0] for (a, b), x in edges.items() if {a, b} <= number.keys()}

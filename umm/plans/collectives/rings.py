@@ -30,8 +30,7 @@ def cell_of(shape: Sequence[int], device: int) -> Cell:
 def box_of(machine: Machine, devices: Sequence[int]) -> list[list[int]] | None:
     """Return for each axis of a machine's grid the indices that devices fill together, each once.
 
-    Returns:
-        None if the machine's devices lie on no grid, or these are not all of a box.
+    None if the machine's devices lie on no grid, or these are not all of a box.
     """
     shape = machine.fabric.shape
     if not shape or len(set(devices)) < len(devices):
@@ -43,11 +42,7 @@ def box_of(machine: Machine, devices: Sequence[int]) -> list[list[int]] | None:
 
 
 def lines_of(machine: Machine, ranks: Sequence[int], total: int) -> list[list[list[int]]]:
-    """Return the lines of ranks along each axis of a grid that they extend along.
-
-    Returns:
-        For each such axis the lines along it; [] if the ranks do not fill a box.
-    """
+    """Return the lines of ranks along each axis of a grid that they extend along; [] if they fill no box."""
     devices = [machine.device_of(rank, total) for rank in ranks]
     box = box_of(machine, devices) or []
     shape = machine.fabric.shape

@@ -177,8 +177,7 @@ def _split(problem: Problem, stationary: str) -> Blocks | None:
 def _joined(problem: Problem) -> tuple[Problem, str, tuple[tuple[Interval, ...], ...]] | None:
     """Return a multiply in which a rank's tiles follow each other, that dimension, and their true places.
 
-    Returns:
-        None if ranks hold several tiles along several dimensions, or of one matrix otherwise than of another.
+    None if ranks hold several tiles along several dimensions, or of one matrix otherwise than of another.
     """
     # A grid with more tiles than process places along an axis gives some rank several tiles there.
     several = {
@@ -265,10 +264,9 @@ def in_blocks(problem: Problem) -> bool:
 
 
 def held(layout: Layout) -> Ints | None:
-    """Return the rows and columns of the one tile that each rank holds, shape (ranks, 4).
+    """Return the rows and columns of each rank's one tile, shape (ranks, 4); None if some rank has several.
 
-    Returns:
-        None if some rank holds several tiles that are not empty.
+    Empty tiles do not count.
     """
     return _held(layout, layout.cuts)
 

@@ -290,9 +290,8 @@ def by_collectives(
 ) -> Schedule | None:
     """Return the schedule of a multiply whose operands are gathered and whose products are summed.
 
-    Returns:
-        None where collectives do not fit: several tiles a rank, sums that others own than those who add to
-        them, or an ending that leaves fewer replicas of C complete.
+    None where collectives do not fit: several tiles a rank, sums that others own than those who add to them,
+    or an ending that leaves fewer replicas of C complete.
     """
     how = chosen(problem, machine, stationary, movement).how
     if how is None or options["final"] not in COMPLETING:

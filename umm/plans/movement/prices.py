@@ -95,14 +95,13 @@ class Flow:
         return between.reshape(total, total)
 
     def busy(self, machine: Machine, lanes: int = 0, way: int = IN) -> Floats:
-        """Least seconds that each rank is busy with arriving or leaving bytes.
+        """Least seconds that each rank is busy with arriving or leaving bytes, shape (4, ranks).
+
+        First of the links in its node, then of those to others, then the mean of its lanes, then of its lane
+        for what goes between nodes.
 
         Args:
             lanes: Lanes on which the rank itself gets or adds that; 0 where others do.
-
-        Returns:
-            Seconds, shape (4, ranks): first of the links in its node, then of those to others, then the mean
-            of its lanes, then of its lane for what goes between nodes.
         """
         key = machine, lanes, way
         if key not in self._known:
@@ -157,8 +156,7 @@ def price_of(how: Gathered, machine: Machine) -> Price:
 def price_one_sided(blocks: Blocks, machine: Machine) -> Price | None:
     """Price a one-sided multiply: ranks get missing operands and accumulate into C's owners.
 
-    Returns:
-        None if C has replicas, which are summed besides.
+    None if C has replicas, which are summed besides.
     """
     problem, works = blocks.problem, blocks.works
     layout, made = problem.layout("C"), blocks.of("C")

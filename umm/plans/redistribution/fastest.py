@@ -121,8 +121,7 @@ def fastest_copies(machine: Machine, x: Layout, y: Layout, dtype: str) -> str:
 def move_seconds(problem: Problem, machine: Machine, final: str) -> dict[str, float] | None:
     """Seconds to move A and B in from where they are given, and C out; from rows if nothing is given.
 
-    Returns:
-        Seconds by matrix, each alone, of those that move; None for too many ranks to plan for at once.
+    Each alone, of those that move; None for too many ranks to plan for at once.
     """
     if problem.p > MOST_RANKS:
         return None

@@ -52,10 +52,8 @@ def products_at_home(
 ) -> list[Schedule]:
     """Return the one-sided schedules of multiplies whose products a rank can add up before they move.
 
-    Every rank multiplies what it owns, for the same others in the same order.
-
-    Returns:
-        None of them where ranks cannot, or would move more so than one multiply after another.
+    Every rank multiplies what it owns, for the same others in the same order. There are none where ranks
+    cannot, or would move more so than one multiply after another.
     """
     if len(statements) < 2 or completing(options)["movement"] != FLAT or any(x.beside for x in statements):
         return []
@@ -79,10 +77,8 @@ def product_at_home(
 ) -> Schedule | None:
     """Return a one-sided schedule by which each rank multiplies its own tiles, a product for each tile of C.
 
-    That of its own tile comes last, so no tile is complete before its owner has multiplied all.
-
-    Returns:
-        None if there is no such schedule, or ranks are in several nodes, where it is one among many.
+    That of its own tile comes last, so no tile is complete before its owner has multiplied all. None if there
+    is no such schedule, or ranks are in several nodes, where it is one among many.
     """
     if node_count(machine, problem.p) > 1:
         return None

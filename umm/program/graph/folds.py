@@ -112,8 +112,7 @@ def reshaped(value: Value, shape: Sequence[int]) -> Value | None:
 def lines(value: Value, dims: Iterable[int]) -> tuple[list[int], list[int]] | None:
     """Return which of some dimensions run over rows and which over columns, the slowest first.
 
-    Returns:
-        None if one runs over both, or two run through each other. Dimensions of length 1 are in neither.
+    None if one runs over both, or two run through each other. Dimensions of length 1 are in neither.
     """
     placed: dict[str, list[tuple[int, int, int]]] = {ROWS: [], COLS: []}
     for number in dims:

@@ -148,13 +148,12 @@ class Graph:
     def contract(self, a: Value, b: Value, of_a: str, of_b: str, of_out: str, **how: Any) -> Value | None:
         """Return the product of two arrays over the letters that the result lacks, as one (batched) multiply.
 
+        None if an array's rows and columns are not what one multiply takes.
+
         Args:
             of_a: A letter for each of its dimensions.
             of_b: A letter for each dimension of b.
             how: Of the multiply, besides.
-
-        Returns:
-            None if an array's rows and columns are not what one multiply takes.
         """
         sizes = dict(zip(of_a, a.shape, strict=True)) | dict(zip(of_b, b.shape, strict=True))
         shared = [x for x in of_out if x in of_a and x in of_b and sizes[x] > 1]

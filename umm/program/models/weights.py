@@ -75,8 +75,7 @@ class Rule:
 class Quantization:
     """The types of a model's weights, by its ``quantization_config``.
 
-    Raises:
-        ProblemError: naming the key that cannot be read.
+    ProblemError naming the key that cannot be read.
     """
 
     def __init__(self, model: Model) -> None:

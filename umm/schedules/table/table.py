@@ -174,9 +174,8 @@ class Table:
     def kernel_operands(self, actions: Ints) -> tuple[Ints, Ints, Ints]:
         """Return the operands of some gemms and maps: the output first, then the inputs.
 
-        Returns:
-            The tensor of each operand, −1 for none, and its bytes, shape (actions, operands) both; and m, n
-            and k of each gemm, shape (3, actions), meaningless for maps.
+        The tensor of each, −1 for none, and its bytes, shape (actions, operands) both; and m, n and k of each
+        gemm, shape (3, actions), meaningless for maps.
         """
         if self._amounts is not None:  # there are no maps
             m, n, k = self._amounts.multiplied[:, actions]
@@ -194,8 +193,7 @@ class Table:
     def touched_tiles(self, tensor: int) -> Ints:
         """Return the tile of a tensor that each action reads, writes or moves a piece of, −1 for none.
 
-        Returns:
-            Tile row and column, shape (actions, 2); of several operands that are pieces of it, the last.
+        Row and column, shape (actions, 2); of several operands that are pieces of it, the last.
         """
         layout, d = self.tensors[tensor].layout, self.details
         tiles = np.full((len(self), 2), -1, dtype=np.int64)

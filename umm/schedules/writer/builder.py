@@ -267,12 +267,10 @@ class Builder(Room):
         """Wait once until a slice may be written; all that is put there later waits for that alone.
 
         Where much has touched what a pool slot held before, each of many pieces would wait for all of that.
+        None if there is little to wait for.
 
         Args:
             lane: Which of the rank's lanes, on which nothing else should wait.
-
-        Returns:
-            The action, None if there is little to wait for.
         """
         if len(self._order.conflicts(WRITE, (piece,))) <= FEWEST_AT_ONCE:
             return None

@@ -188,16 +188,13 @@ def ways_in_place(
 def redistributed(
     start: Problem, machine: Machine, memory: str | int | None, progress: Progress | None = None
 ) -> Way | None:
-    """Return the best way that moves operands to other layouts first, proven best.
+    """Return the best way that moves operands to other layouts first, proven best; None if none fits.
 
     Each to row, col or the squarest 2d, or to every rank; a search with ``given`` knows more layouts.
 
     Args:
         start: The problem, and where its operands are.
         memory: Budget a rank, for operands and their copies.
-
-    Returns:
-        None if nothing else fits the budget.
     """
     given = {x: getattr(start, x) for x in "abc"}
     space = space_of(start, given=given, grids="square", replication=(1, start.p))
@@ -239,15 +236,12 @@ def tuned(
 
     Options that are one of a few are tried one after another, the others as they are best so far; so are
     meshes of ranks, the budget itself where an algorithm takes one, and what its users overlap. If nothing
-    fits, what comes nearest.
+    fits, what comes nearest; None if no options serve the problem. Why its own do not is None if they do.
 
     Args:
         start: The problem, and where its operands lie.
         progress: Called with how many choices of options were tried, and how many there are.
         fixed: Options that it has in any case.
-
-    Returns:
-        The algorithm, None if no options serve the problem; and why its own do not, None if they do.
     """
     best: tuple[tuple[int, float], Way] | None = None
     refusal = algorithm.refusal(start, machine, algorithm.chosen(fixed or {}))

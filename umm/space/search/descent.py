@@ -75,8 +75,7 @@ def _by_name(points: Assignments, names: Iterable[str]) -> dict[str, dict[str, s
 def near_the_bound(pricer: AssignmentPricer, incumbents: Incumbents) -> LayoutProgram:
     """Simulate assignments near a bound below all, then those that differ from the best in one group.
 
-    Returns:
-        The program whose bound it is, to be made better.
+    Return the program whose bound it is, to be made better.
     """
     tables, points, limit = pricer.tables, pricer.points, incumbents.limit
     if not points.ways:

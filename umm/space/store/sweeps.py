@@ -91,6 +91,8 @@ def sweep(
 ) -> Swept | None:
     """Perform every point of some spaces on some machines and store the results.
 
+    None on the ranks of ``mpi`` that only work.
+
     Points that the store already has are left out, so a sweep that was interrupted goes on where it stopped.
     Several sweeps may fill one store at the same time.
 
@@ -110,9 +112,6 @@ def sweep(
             Dask cluster, ``none`` for this process alone, or another that a package brings.
         jobs: Processes; None for one per core, or as many as the pool has.
         progress: Called after each part that is stored, and when workers were killed.
-
-    Returns:
-        What was done; None on the ranks of ``mpi`` that only work.
     """
     began = time.monotonic()
     expect(store, (str, Path), "sweep", "the path of a store, such as runs.db")
