@@ -127,15 +127,10 @@ class Saver(Executor, Protocol):
         """
 
 
-def cannot_save(name: str) -> InputError:
-    """Return the refusal of an executor that keeps no checkpoints."""
-    return InputError(f"executor {name} saves no matrices; numpy, mpi and cuda do")
-
-
 def saver(performer: Executor, name: str) -> Saver:
     """Return an executor as one that can save; InputError if it cannot."""
     if not getattr(performer, "saves", False):
-        raise cannot_save(name)
+        raise InputError(f"executor {name} saves no matrices; numpy, mpi and cuda do")
     return cast(Saver, performer)
 
 

@@ -16,7 +16,6 @@ from umm.errors import EndedEarlyError, InputError
 from umm.executor import Delaying, Executor, Leader, OnHost, Operands, expect_ranks, saver
 from umm.host.hardware import copy_rate, free_memory, multiply_rate
 from umm.program import Chain
-from umm.program.problem import Problem
 from umm.schedules.schedule import Schedule
 from umm.traces.trace import Trace
 
@@ -175,10 +174,12 @@ def _held(
     """Return operands, and a function that checks a run's results against a reference, if asked for."""
     program = schedule.program
     single = program.kind == "problem"
-    if operands is None:
-        given = _factors(schedule.problem) if single else checks.random_inputs(cast(Chain, program))
-    else:
+    if operands is not None:
         given = _chosen(schedule, operands)
+    elif single:
+        given = dict(zip("AB", random_operands(schedule.problem), strict=True))
+    else:
+        given = checks.random_inputs(cast(Chain, program))
     if not check:
         return given, None
     if not single:
@@ -188,10 +189,6 @@ def _held(
     problem = schedule.problem
     product = checks.reference_product(given["A"], given["B"])
     return given, lambda trace: checks.check_product(problem, product, trace.results["C"])
-
-
-def _factors(problem: Problem) -> dict[str, NDArray[Any]]:
-    return dict(zip("AB", random_operands(problem), strict=True))
 
 
 def _chosen(schedule: Schedule, operands: Mapping[str, NDArray[Any]]) -> dict[str, NDArray[Any]]:
