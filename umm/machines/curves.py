@@ -127,11 +127,10 @@ class EfficiencyTable:
         n0, n1, wn = _bracket(self.log_n, n)
         k0, k1, wk = _bracket(self.log_k, k)
         v = self.values
-        low = (1 - wn) * ((1 - wk) * v[m0, n0, k0] + wk * v[m0, n0, k1]) + wn * (
-            (1 - wk) * v[m0, n1, k0] + wk * v[m0, n1, k1]
-        )
-        high = (1 - wn) * ((1 - wk) * v[m1, n0, k0] + wk * v[m1, n0, k1]) + wn * (
-            (1 - wk) * v[m1, n1, k0] + wk * v[m1, n1, k1]
+        low, high = (
+            (1 - wn) * ((1 - wk) * v[at, n0, k0] + wk * v[at, n0, k1])
+            + wn * ((1 - wk) * v[at, n1, k0] + wk * v[at, n1, k1])
+            for at in (m0, m1)
         )
         return np.asarray((1 - wm) * low + wm * high)
 
