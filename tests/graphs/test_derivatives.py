@@ -10,9 +10,10 @@ from umm.program.graph.derivatives import derivative
 SMOOTH = sorted(ELEMENTS.keys() - {"minimum", "maximum", "sign", "step", "gelu_slope", "gelu_tanh_slope"})
 TEXTS = [
     *(f"{name}(a) * b" for name in SMOOTH),
-    *(f"{name}(a * b, 2) * a" for name in ("mean", "sum", "softmax", "logsumexp")),
-    "layer_norm(a, 4, 1e-05) * b", "a / (b + 2)", "a ** 3 - b", "maximum(a, b) + minimum(a, 2 * b)",
-    "-(a * b) - a", "rope(a * b, 4, 3)", "a * rsqrt(mean(a ** 2, 4) + 1e-05) * b",
+    *(f"{name}(a * b, 2) * a" for name in ("mean", "sum", "softmax", "logsumexp", "amax", "amin")),
+    "layer_norm(a, 4, 1e-05) * b", "a / (b + 2)", "a ** 3 - b", "(a * b) ** b",
+    "maximum(a, b) + minimum(a, 2 * b)", "-(a * b) - a", "rope(a * b, 4, 3)",
+    "a * rsqrt(mean(a ** 2, 4) + 1e-05) * b",
 ]  # fmt: skip
 
 

@@ -124,8 +124,9 @@ def expression(name: str) -> Function:
     widths = _checked(tree, LETTERS[: len(operands)], text)
 
     def form(*arrays: Array, at: Place) -> Array:
-        values = dict(zip(LETTERS, arrays, strict=False))
-        result = np.broadcast_to(_value(tree, values, at), (at.rows.size, at.cols.size))
+        shape = at.rows.size, at.cols.size
+        values = {x: np.broadcast_to(y, shape) for x, y in zip(LETTERS, arrays, strict=False)}
+        result = np.broadcast_to(_value(tree, values, at), shape)
         if out == "1c":  # the gradient by what every row shares
             summed: Array = result.sum(axis=0, keepdims=True)
             return summed

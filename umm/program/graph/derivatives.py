@@ -31,6 +31,8 @@ _ROWS: Mapping[str, str] = {
     "sum": "sum({g}, {w})",
     "logsumexp": "sum({g}, {w}) * softmax({u}, {w})",
     "softmax": "softmax({u}, {w}) * ({g} - sum({g} * softmax({u}, {w}), {w}))",
+    "amax": "sum({g}, {w}) * (1 - step({v} - {u}))",
+    "amin": "sum({g}, {w}) * (1 - step({u} - {v}))",
     "layer_norm": "({g} - mean({g}, {w}) - {v} * mean({g} * {v}, {w}))"
     " * rsqrt(mean(({u} - mean({u}, {w})) ** 2, {w}) + {e})",
     "rope": "rope_grad({g}, {w}, {e})",
@@ -63,8 +65,7 @@ def _walk(tree: ast.expr, operand: str, g: str, terms: list[str]) -> None:
             u, v = (f"({ast.unparse(z)})" if isinstance(z, ast.BinOp) else ast.unparse(z) for z in (x, y))
             by_left, by_right = _OPERATORS[type(op)](_in(g), u, v)
             _walk(x, operand, by_left, terms)
-            if by_right:
-                _walk(y, operand, by_right, terms)
+            _walk(y, operand, by_right, terms)
         case ast.Call(func=ast.Name(id=name), args=[x, y]) if name in ("maximum", "minimum"):
             u, v = (f"({ast.unparse(z)})" for z in (x, y))
             above, below = f"step({u} - {v})", f"step({v} - {u})"
@@ -81,8 +82,6 @@ def _walk(tree: ast.expr, operand: str, g: str, terms: list[str]) -> None:
                 e = w[1] if w[1:] else ""
                 formula = _ROWS[name].format(u=u, g=_in(g), v=ast.unparse(tree), w=w[0], e=e)
                 _walk(x, operand, formula, terms)
-        case ast.Call(func=ast.Name(id="amax" | "amin")):
-            return  # subtracted for range alone, as softmax does; frameworks stop the gradient
         case ast.Call():
             raise ProblemError(f"{ast.unparse(tree)} has no derivative here; leave out --backward")
 
@@ -92,7 +91,7 @@ _OPERATORS: Mapping[type, Callable[[str, str, str], tuple[str, str]]] = {
     ast.Sub: lambda g, u, v: (g, f"(-{g})"),
     ast.Mult: lambda g, u, v: (f"{g} * {v}", f"{g} * {u}"),
     ast.Div: lambda g, u, v: (f"{g} / {v}", f"-({g} * {u} / {v} ** 2)"),
-    ast.Pow: lambda g, u, v: (f"{g} * ({v} * {u} ** ({v} - 1))", ""),
+    ast.Pow: lambda g, u, v: (f"{g} * ({v} * {u} ** ({v} - 1))", f"{g} * ({u} ** {v} * log({u}))"),
 }
 
 

@@ -286,10 +286,18 @@ class _Backward:
             raise ProblemError(
                 f"{x.out} is computed of too many tensors for a gradient; leave out --backward"
             )
+        cols = max(self.shapes[y].cols for y in (*x.reads, x.out))
+        by_out = LETTERS[len(x.reads)]
+        if out_kind == "r1" and cols > 1:  # one of many equal columns
+            by_out = f"{by_out} / {cols}"
         for letter, name, kind in zip(LETTERS, x.reads, lines, strict=False):
-            text_of = "" if name in self.fixed else derivative(text, letter, LETTERS[len(x.reads)])
+            text_of = "" if name in self.fixed else derivative(text, letter, by_out)
             if not text_of:
                 continue
+            if kind == "11":
+                raise ProblemError(f"{name} is one number, which has no gradient here; leave out --backward")
+            if kind == "r1" and cols > 1:
+                text_of = f"sum({text_of}, {cols})"
             if text_of == LETTERS[len(x.reads)] and kind == out_kind:
                 self._part(name, gradient)
                 continue

@@ -143,14 +143,16 @@ def parts(
             way to one is.
     """
     nodes, done = settled(graph, outputs)
-    needed = {*nodes, *(x.how["beside"] for x in nodes if "beside" in x.how)}
-    if lost := sum(flop for x, flop in counted if done[x] not in needed):
-        graph.unknown["what leads to them alone"] = lost
     results = {done[x] for x in outputs}
     written = passes(nodes, {x for x in results if x.kind == "expr"})
     steps = [
         x for x in nodes if x.kind not in ("weight", "input", "given") and (x.kind != "expr" or x in written)
     ]
+    if not steps:
+        raise ProblemError(f"{name} ends in {', '.join(graph.unknown)}, which no statement is; leave it out")
+    needed = {*nodes, *(x.how["beside"] for x in nodes if "beside" in x.how)}
+    if lost := sum(flop for x, flop in counted if done[x] not in needed):
+        graph.unknown["what leads to them alone"] = lost
     steps = _latents_first(_at_once(steps, written))
     stretches = [(block, list(of_block)) for block, of_block in groupby(steps, key=lambda x: x.block)]
     made: list[Part] = []
@@ -323,7 +325,7 @@ class _Stretch:
     def _expr(self, node: Node) -> None:
         leaves: list[Leaf] = []
         text = self._text(node.how["tree"], leaves, "rc")
-        out = "r1" if node.width else "rc"
+        out = "r1" if node.width == node.cols else "rc"
         names = [self.names[x.node] for x in leaves]
         label, fn, order, parameters = named(text, [x.lines for x in leaves], out)
         place = self._place(*(x.node for x in leaves))
@@ -339,7 +341,7 @@ class _Stretch:
                 kind = "".join("1" if "1" in pair else pair[0] for pair in zip(lines, of_leaf, strict=True))
                 if node.kind == "expr" and node not in self.written:
                     return self._text(node.how["tree"], leaves, kind)
-                leaf = Leaf(node, kind)
+                leaf = Leaf(node, f"{kind[0]}1" if node.width == node.cols else kind)
                 if leaf not in leaves:
                     leaves.append(leaf)
                 if len(leaves) > MAX_LEAVES:
