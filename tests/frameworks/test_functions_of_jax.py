@@ -40,6 +40,70 @@ def test_a_chain_computes_the_function():
     assert (attention.causal, attention.sequences, attention.head) == (True, 2, 8)
 
 
+def attention(change=lambda s: s, axis=-1):
+    """Attention of heads, scores changed before their softmax."""
+
+    def attends(q, k, v):
+        q, k, v = (x.reshape(2, 8, 4, 4) for x in (q, q @ k, q @ v))
+        scores = change(jnp.einsum("bshd,bthd->bhst", q, k))
+        return jnp.einsum("bhst,bthd->bshd", jax.nn.softmax(scores, axis), v).reshape(16, 16)
+
+    return attends
+
+
+AT = np.arange(8)
+COMPUTED = {
+    "a factor": (attention(lambda s: 0.3 * s), [(16, 16)] * 3),
+    "parts of a product": (lambda q, k: jax.nn.glu(q @ k), [(6, 10), (10, 28)]),
+    "a matrix by itself": (lambda q: q @ q.T, [(6, 10)]),
+    "a number in an array": (lambda q, k: np.array([3.0]) * (q @ k), [(6, 10), (10, 14)]),
+    "an exact gelu": (lambda q, k: jax.nn.gelu(q @ k, approximate=False), [(6, 10), (10, 14)]),
+}
+
+
+@pytest.mark.parametrize("name", COMPUTED)
+def test_a_chain_computes(name):
+    f, shapes = COMPUTED[name]
+    arrays = [np.random.default_rng(0).standard_normal(x).astype(np.float32) for x in shapes]
+    result = chain(f, *arrays)
+    assert (result.share, result.unknown, result.left_out) == (1.0, {}, {})
+    program = result.chain.laid_out(ranks=1)
+    named = dict(zip("Xkv", arrays, strict=False))
+    parts = {f"k.{i}": x for i, x in enumerate(np.split(named.get("k", arrays[0]), 2, axis=1))}
+    operands = {x.name: (named | parts)[x.name] for x in program.tensors if x.is_input}
+    np.testing.assert_allclose(program.reference(operands)["Y"], f(*arrays), rtol=0, atol=1e-3)
+
+
+@pytest.mark.parametrize(
+    "f",
+    [
+        attention(axis=1),
+        attention(axis=2),
+        attention(lambda s: s + s),
+        attention(lambda s: 2 * jax.nn.softmax(s)),
+        attention(lambda s: jnp.where(AT[:, None] >= AT, s, 0.0)),
+    ],
+)
+def test_what_is_no_attention_is_not_taken_for_one(f):
+    with pytest.raises(InputError, match="no statement is"):
+        chain(f, *[np.ones((16, 16), np.float32)] * 3)
+
+
+@pytest.mark.parametrize(
+    ("change", "note"),
+    [
+        (
+            lambda s: jnp.where(abs(AT[:, None] - AT) < 3, s, -1e30),
+            "a mask that is no window of earlier keys",
+        ),
+        (lambda s: s - abs(AT[:, None] - AT), "a bias of scores"),
+        (lambda s: 5 * jnp.tanh(s / 5), "a cap of scores"),
+    ],
+)
+def test_what_is_not_kept_of_scores_is_named(change, note):
+    assert chain(attention(change), *[np.ones((16, 16), np.float32)] * 3).left_out == {note: 1}
+
+
 def model(tokens, weights):
     def step(x, w):
         return x + (jax.nn.silu(x @ w["gate"]) * (x @ w["up"])) @ w["down"], None

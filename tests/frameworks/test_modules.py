@@ -20,6 +20,7 @@ from umm.program.presets import chain as preset
 from umm.torch import chain
 
 torch = pytest.importorskip("torch", reason="torch is not installed; make test-frameworks has it")
+F = torch.nn.functional
 transformers = pytest.importorskip("transformers", reason="make test-frameworks has transformers")
 
 TOKENS = 512
@@ -204,6 +205,135 @@ def test_a_chain_computes_the_module_and_its_gradients():
     expected = {"X": x.grad.reshape(8, 16).numpy(), **named({name: w.grad for name, w in weights.items()})}
     for name, gradient in expected.items():
         np.testing.assert_allclose(results[f"d{name}"], gradient, rtol=0, atol=1e-5, err_msg=name)
+
+
+class Applied(torch.nn.Module):
+    """A function of itself, rows, other rows and a column, with a weight and a buffer."""
+
+    def __init__(self, f):
+        super().__init__()
+        self.f, self.w = f, torch.nn.Parameter(torch.randn(10, 14))
+        self.register_buffer("three", torch.tensor(3.0))
+
+    def forward(self, x, y, z):
+        return self.f(self, x, y, z)
+
+
+def _two_means(m, x, y, z):
+    h = x @ m.w
+    mean = h.mean(-1, keepdim=True)
+    return (h - mean) @ m.w.T @ (m.w @ (h * mean).T)
+
+
+OPERATIONS = {
+    "logarithm of softmax": lambda m, x, y, z: F.log_softmax(x @ m.w, -1),
+    "sum and factors of a multiply": lambda m, x, y, z: torch.addmm(y, x, m.w, beta=0.5, alpha=2.0),
+    "of a batch": lambda m, x, y, z: torch.baddbmm(y[None], x[None], m.w[None], beta=0.5, alpha=2.0),
+    "a constant factor": lambda m, x, y, z: (x @ m.w) * torch.tensor(3.0),
+    "a buffer": lambda m, x, y, z: (x @ m.w) / m.three,
+    "an einsum with dots": lambda m, x, y, z: torch.einsum("...k,kn", x, m.w),
+    "a transposed weight": lambda m, x, y, z: F.gelu(x @ m.w) @ m.w.T,
+    "a factor of rows": lambda m, x, y, z: (x @ m.w) * z,
+    "a power": lambda m, x, y, z: 2 ** (x @ m.w),
+    "largest of rows": lambda m, x, y, z: torch.amax(x @ m.w, -1, keepdim=True),
+    "sums of rows": lambda m, x, y, z: ((x @ m.w) ** 2).sum(-1, keepdim=True),
+    "a mean in two passes": _two_means,
+    "a matrix by itself": lambda m, x, y, z: torch.einsum("ik,jk->ij", x @ m.w, x @ m.w),
+}
+
+
+@pytest.mark.parametrize("name", OPERATIONS)
+def test_an_operation_and_its_gradients_are_the_modules(name):
+    torch.manual_seed(0)
+    module = Applied(OPERATIONS[name]).double()
+    of_shape = {
+        shape: torch.randn(*shape, dtype=torch.float64).requires_grad_()
+        for shape in ((6, 10), (6, 14), (6, 1))
+    }
+    result = chain(module, tuple(x.detach() for x in of_shape.values()))
+    assert (result.unknown, result.left_out) == ({}, {})
+    y = module(*of_shape.values())
+    dy = torch.randn_like(y)
+    y.backward(dy)
+    program = result.with_gradients().chain.laid_out(ranks=1)
+    inputs = [x for x in program.tensors if x.is_input and x.name != "dY"]
+    leaves = [of_shape.get(x.shape, module.w) for x in inputs]
+    operands = {x.name: y.detach().numpy() for x, y in zip(inputs, leaves, strict=True)}
+    rows = next(x.shape for x in program.tensors if x.name == "Y")
+    results = program.reference(operands | {"dY": dy.reshape(rows).numpy()})
+    np.testing.assert_allclose(results["Y"], y.detach().reshape(rows).numpy(), rtol=0, atol=1e-6)
+    for x, leaf in zip(inputs, leaves, strict=True):
+        np.testing.assert_allclose(results[f"d{x.name}"], leaf.grad.numpy(), rtol=0, atol=1e-5)
+
+
+def _heads(x):
+    return x.reshape(2, 6, 4, 4).transpose(1, 2)
+
+
+CAUSAL = torch.ones(6, 6, dtype=torch.bool).tril()
+ATTENTIONS = {
+    "a factor": lambda q, k, v: F.scaled_dot_product_attention(q, k, v, scale=0.3),
+    "a large factor": lambda q, k, v: F.scaled_dot_product_attention(q, k, v, scale=2.0),
+    "keys that are values": lambda q, k, v: F.scaled_dot_product_attention(q, k, k),
+    "filled": lambda q, k, v: (q @ k.mT / 2).masked_fill(~CAUSAL, -1e30).softmax(-1) @ v,
+    "chosen": lambda q, k, v: torch.where(CAUSAL, q @ k.mT / 2, -1e30).softmax(-1) @ v,
+}
+NOT_FUSED = {
+    "softmax over queries": lambda q, k, v: (q @ k.mT).softmax(-2) @ v,
+    "softmax of softmax": lambda q, k, v: (q @ k.mT).softmax(-1).softmax(-1) @ v,
+    "two products": lambda q, k, v: (q @ k.mT + k @ q.mT).softmax(-1) @ v,
+    "heads in turns": lambda q, k, v: F.scaled_dot_product_attention(
+        q, *(x[:, None, ::2].expand(2, 2, 2, 6, 4).reshape(2, 4, 6, 4) for x in (k, v))
+    ),
+}
+OTHER_MASKS = {
+    "both sides": torch.arange(6).sub(torch.arange(6)[:, None]).abs() < 3,
+    "documents": torch.arange(6)[:, None] // 3 == torch.arange(6) // 3,
+    "distances": -torch.arange(6.0).sub(torch.arange(6.0)[:, None]).abs(),
+}
+
+
+class Attends(torch.nn.Module):
+    """Attention of three arrays by a function."""
+
+    def __init__(self, f):
+        super().__init__()
+        self.f = f
+
+    def forward(self, q, k, v):
+        made = self.f(*map(_heads, (q, k, v)))
+        return made.transpose(1, 2).reshape(12, 16)
+
+
+@pytest.mark.parametrize("name", ATTENTIONS)
+def test_attention_is_the_modules(name):
+    torch.manual_seed(0)
+    inputs = torch.randn(3, 12, 16, dtype=torch.float64)
+    result = chain(Attends(ATTENTIONS[name]), tuple(inputs))
+    program = result.chain.laid_out(ranks=1)
+    (one,) = [x for x in program.statements if x.kind == "attention"]
+    names = [x.name for x in program.tensors if x.is_input]
+    (first,) = {*"qkv"[: len(names)]} - {*names}  # which is X in the chain
+    values = {x: inputs["qkv".index(x.replace("X", first))].numpy() for x in names}
+    expected = Attends(ATTENTIONS[name])(*inputs).numpy()
+    np.testing.assert_allclose(program.reference(values)["Y"], expected, rtol=0, atol=1e-6)
+    assert one.causal == (name in ("filled", "chosen"))
+
+
+@pytest.mark.parametrize("name", NOT_FUSED)
+def test_what_is_no_attention_is_not_taken_for_one(name):
+    with pytest.raises(InputError, match=r"no multiply|no statement"):
+        chain(Attends(NOT_FUSED[name]), tuple(torch.randn(3, 12, 16)))
+
+
+@pytest.mark.parametrize("name", OTHER_MASKS)
+def test_masks_that_are_not_kept_are_named(name):
+    mask = OTHER_MASKS[name]
+    result = chain(
+        Attends(lambda q, k, v: F.scaled_dot_product_attention(q, k, v, mask)), tuple(torch.randn(3, 12, 16))
+    )
+    wanted = "a bias of scores" if name == "distances" else "a mask that is no window of earlier keys"
+    assert result.left_out == {wanted: 1}
 
 
 @pytest.mark.parametrize("name", ["llama", "mixtral"])

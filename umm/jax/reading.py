@@ -70,7 +70,8 @@ class Reader:
             elif all(isinstance(x, np.ndarray) for x in values):
                 results = _computed(equation, values)
             else:
-                results = [self._result(equation, name, values, params)]
+                result = self._result(equation, name, values, params)
+                results = result if isinstance(result, list) else [result] * len(equation.outvars)
             for variable, result in zip(equation.outvars, results, strict=False):
                 if result is None:
                     result = self.graph.not_understood(name, variable.aval.shape, flop_of(equation))
@@ -145,6 +146,10 @@ class Reader:
         live = next((x for x in cases if isinstance(x, Value)), None)
         return live and self.graph.elements("+", live, Constant(()), shape=live.shape)
 
+    def _erfc(self, equation: Any, x: Value) -> Any:
+        turned = self.graph.elements("erf", x, shape=x.shape)
+        return turned and self.graph.elements("-", 1.0, turned, shape=x.shape)
+
     # Views
 
     def _reshape(self, equation: Any, x: Value) -> Any:
@@ -171,6 +176,11 @@ class Reader:
         ):
             result = result and self.graph.sliced(result, axis, *bounds)
         return result
+
+    def _split(self, equation: Any, x: Value) -> list[Any]:
+        ends = np.cumsum(equation.params["sizes"]).tolist()
+        axis = equation.params["axis"]
+        return [self.graph.sliced(x, axis, *y) for y in zip([0, *ends], ends, strict=False)]
 
     def _gather(self, equation: Any, table: Any, tokens: Any) -> Any:
         """Take rows of a table, as an embedding does."""
@@ -208,12 +218,11 @@ class Reader:
             order = [left.index(x) for x in out[:3]] + [next(i for i, x in enumerate(left) if x not in out)]
             of_keys = [right.index(x) for x in (*out[:2], out[3])]
             of_keys.append(next(i for i, x in enumerate(right) if x not in out))
-            return Scores(
-                permuted(a, order), permuted(b, of_keys), 1.0, None, False, equation.outvars[0].aval.shape
-            )
+            return Scores(permuted(a, order), permuted(b, of_keys), equation.outvars[0].aval.shape)
         a = self._refolded(equation.invars[0], a, left, right, out)
+        self.used.add(a.node)
         b = self._refolded(equation.invars[1], b, right, left, out, second=True)
-        self.used |= {a.node, b.node}
+        self.used.add(b.node)
         made = self.graph.contract(a, b, left, right, out)
         if made is not None:
             self.counted.append((made.node, flop))
@@ -248,8 +257,10 @@ class Reader:
         """Return fused attention, its dimensions in the order of the multiply with values."""
         batch, heads, queries, keys = list(of_scores)
         columns = next(x for x in of_values if x not in of_scores)
+        if keys not in of_values or queries in of_values:
+            return None
         v = permuted(v, [of_values.index(x) for x in (batch, heads, keys, columns)])
-        causal, window = (False, 0) if scores.mask is None else visible(scores.mask.source)
+        causal, window = scores.mask
         self.graph.label = "O"
         made = attend(self.graph, scores.q, scores.k, v, causal=causal, window=window, scale=scores.scale)
         self.graph.label = ""
@@ -260,25 +271,42 @@ class Reader:
 
     def _of_scores(self, equation: Any, name: str, values: Sequence[Any]) -> Any:
         """Follow products of queries and keys to the multiply with values."""
-        scores = next((x for x in values if isinstance(x, Scores)), None)
-        if scores is None or name in ("reduce_max", "reduce_sum"):
-            return Statistic()
-        number = next((float(x) for x in values if isinstance(x, np.ndarray) and x.size == 1), None)
-        beside = any(isinstance(x, Statistic) for x in values)
         if name == "dot_general":
             return self._dot_general(equation, *values)
-        if name == "div" and beside:
-            return scores._replace(done=True)
-        if name in ("mul", "div") and number is not None:
+        of_scores = [x for x in values if isinstance(x, Scores)]
+        if not of_scores:
+            return Statistic()
+        scores, *others = of_scores
+        if name in FREE:
+            return scores
+        if others or scores.done or (name in ("div", "sub") and scores is not values[0]):
+            return None
+        if name in ("reduce_max", "reduce_sum"):
+            return Statistic() if tuple(equation.params["axes"]) == (len(scores.shape) - 1,) else None
+        number = next((x.item() for x in values if isinstance(x, np.ndarray) and x.size == 1), None)
+        if any(isinstance(x, Statistic) for x in values):
+            return scores._replace(done=name == "div") if name in ("sub", "div") else None
+        if name in ("mul", "div") and number is not None and (name == "mul" or scores is values[0]):
             return scores._replace(scale=scores.scale * (number if name == "mul" else 1 / number))
         if name == "select_n":
-            which = values[0]
-            seen = which if isinstance(values[-1], Scores) else ~which
-            return scores._replace(mask=Constant(which.shape, seen))
-        if name == "add":
-            mask = next((x for x in values if isinstance(x, np.ndarray) and x.size > 1), None)
-            return scores if mask is None else scores._replace(mask=Constant(mask.shape, mask > -1e4))
-        return scores if name in ("sub", "exp", "max", *FREE) else None
+            which, fill = values[0], next(x for x in values[1:] if x is not scores)
+            if not (isinstance(fill, np.ndarray) and fill.max() <= -1e4):
+                return None
+            return self._masked(scores, which, np.logical_not if scores is values[1] else np.asarray)
+        if name in ("add", "sub") and number is None:
+            other = next(x for x in values if x is not scores)
+            return self._masked(scores, other, np.negative if name == "sub" else np.asarray)
+        if name == "tanh":
+            self.graph.leave_out("a cap of scores")
+        return scores if name in ("add", "sub", "exp", "tanh") else None
+
+    def _masked(self, scores: Scores, mask: Any, turned: Callable[[Any], Any]) -> Scores:
+        """Return scores with a mask, or with an array that is added to them."""
+        if isinstance(mask, np.ndarray):
+            seen = visible(self.graph, turned(mask))
+            return scores._replace(mask=seen) if seen[0] else scores
+        self.graph.leave_out("a bias of scores")
+        return scores
 
 
 def flop_of(equation: Any) -> int:
@@ -297,7 +325,7 @@ def flop_of(equation: Any) -> int:
 def _operand(x: Any) -> Any:
     """Return a value as an elementwise operation takes it: an array, a number, or a constant."""
     if isinstance(x, np.ndarray):
-        return float(x) if x.size == 1 else Constant(x.shape, x)
+        return float(x.item()) if x.size == 1 else Constant(x.shape, x)
     return x if isinstance(x, Value) else Constant(())
 
 

@@ -37,8 +37,11 @@ def chain(module: Any, example_inputs: Any, *, name: str = "module") -> Traced:
     exported = _exported(module, example_inputs)
     graph = exported.graph_module.graph
     signature = exported.graph_signature
-    weights = {**signature.inputs_to_parameters, **signature.inputs_to_buffers}
-    reader = Reader(lambda node: _elements(node, weights), _blocks(module))
+    lifted = signature.inputs_to_lifted_tensor_constants
+    stored = {**exported.state_dict, **exported.constants}
+    named = {**signature.inputs_to_parameters, **signature.inputs_to_buffers, **lifted}
+    known = {name: stored.get(x) for name, x in named.items()}
+    reader = Reader(lambda node: _elements(node, known), _blocks(module))
     dtypes = Counter[str]()
     for node in graph.nodes:
         if node.op == "placeholder":
@@ -101,9 +104,8 @@ def _leaf(reader: Reader, node: Any, signature: Any, dtypes: Counter[str]) -> No
         reader.values[node] = value
         return
     parameter = signature.inputs_to_parameters.get(node.name)
-    buffer = signature.inputs_to_buffers.get(node.name)
     shape, floating = shape_of(node), value.dtype.is_floating_point
-    if buffer is not None:
+    if node.name in {**signature.inputs_to_buffers, **signature.inputs_to_lifted_tensor_constants}:
         reader.values[node] = Constant(shape, node)
         return
     if parameter is None:
@@ -150,7 +152,7 @@ def _blocks(module: Any) -> Any:
     return block
 
 
-def _elements(node: Any, weights: Mapping[str, str]) -> Any:
+def _elements(node: Any, stored: Mapping[str, Any]) -> Any:
     """Return a constant's elements, whole numbers given as ones; None if they cannot be computed."""
     import torch
 
@@ -171,9 +173,12 @@ def _elements(node: Any, weights: Mapping[str, str]) -> Any:
         with torch.no_grad():
             for x in (y for y in node.graph.nodes if y in needed):
                 value = x.meta.get("val")
-                if x.op == "placeholder":
-                    if x.name in weights:
+                if x.op == "placeholder" and x.name in stored:
+                    known[x] = stored[x.name]
+                    if known[x] is None or known[x].is_meta:
                         return None
+                    known[x] = known[x].cpu()
+                elif x.op == "placeholder":
                     known[x] = (
                         torch.ones(value.shape, dtype=value.dtype) if hasattr(value, "shape") else value
                     )

@@ -28,6 +28,7 @@ from umm.torch.values import (
     constants,
     flop_of,
     is_turned,
+    letters,
     rotated,
     router,
     shape_of,
@@ -55,7 +56,7 @@ UNARY = (
     "exp", "expm1", "log", "log1p", "sqrt", "rsqrt", "tanh", "sin", "cos", "abs", "sign", "sigmoid", "silu",
     "relu", "erf", "neg", "softplus",
 )  # fmt: skip
-SOFTMAX = ("softmax", "_softmax", "log_softmax", "_log_softmax")
+SOFTMAX = ("softmax", "_softmax")
 REDUCED = {"mean": "mean", "sum": "sum", "amax": "amax", "amin": "amin", "logsumexp": "logsumexp"}
 
 
@@ -99,7 +100,7 @@ class Reader:
             if plain in views and node.args[0] in self.tokens:
                 self.tokens[node] = self.tokens[node.args[0]]
             return
-        handler = getattr(self, f"_{plain}", None)
+        handler = getattr(self, f"_{plain.lower()}", None)
         result = None
         if plain in FREE:
             result = args[0]
@@ -118,9 +119,9 @@ class Reader:
         elif plain in BINARY:
             result = self._binary(plain, args, kwargs, shape)
         elif plain in UNARY:
-            result = self.graph.elements(plain, args[0], shape=shape) if isinstance(args[0], Value) else None
-        elif plain == "rsub":
-            result = self.graph.elements("-", args[1], args[0], shape=shape)
+            result = self.graph.elements(plain, *args, shape=shape) if len(args) == 1 else None
+        elif plain == "rsub" and len(args) == 2:
+            result = self._binary("sub", args[::-1], kwargs, shape)
         elif plain == "square":
             result = self.graph.elements("**", args[0], 2, shape=shape)
         elif plain == "masked_fill":
@@ -129,6 +130,9 @@ class Reader:
             result = self._reduced(plain, args, kwargs)
         elif plain in SOFTMAX:
             result = self.graph.of_rows("softmax", args[0], [args[1]], True, same=True)
+        elif plain in ("log_softmax", "_log_softmax"):
+            over = self.graph.of_rows("logsumexp", args[0], [args[1]], True)
+            result = over and self.graph.elements("-", args[0], over, shape=shape)
         if result is None:
             self.graph.unknown[name] = self.graph.unknown.get(name, 0) + flop
             value = node.meta.get("val")
@@ -149,7 +153,7 @@ class Reader:
     def _view(self, x: Any, *shape: Any, node: Any) -> Any:
         return reshaped(x, shape_of(node)) if isinstance(x, Value) else None
 
-    _reshape = _flatten = _unflatten = _squeeze = _view
+    _reshape = _flatten = _unflatten = _squeeze = _view_as = _reshape_as = _view
 
     def _unsqueeze(self, x: Value, axis: int, node: Any) -> Value:
         axis %= len(x.dims) + 1
@@ -160,8 +164,15 @@ class Reader:
         order[one], order[other] = order[other], order[one]
         return permuted(x, order)
 
+    _swapaxes = _swapdims = _transpose
+
+    def _mt(self, x: Value, node: Any) -> Value:
+        return self._transpose(x, -2, -1, node)
+
     def _t(self, x: Value, node: Any) -> Value:
         return permuted(x, range(len(x.dims))[::-1])
+
+    _numpy_t = _t
 
     def _permute(self, x: Value, order: Sequence[int], node: Any) -> Value:
         return permuted(x, order)
@@ -255,8 +266,8 @@ class Reader:
     # Elements
 
     def _binary(self, plain: str, args: Sequence[Any], kwargs: Any, shape: Sequence[int]) -> Any:
-        one, other = args[:2]
-        if isinstance(one, Joined) or isinstance(other, Joined):
+        one, other = map(self._number, args[:2])
+        if isinstance(one, Joined) or isinstance(other, Joined) or kwargs.keys() - {"alpha"}:
             return None
         if kwargs.get("alpha", 1) != 1:
             other = self.graph.elements("*", other, kwargs["alpha"], shape=other.shape)
@@ -272,6 +283,11 @@ class Reader:
             )
             return Value(node, turned.dims)
         return self.graph.elements(BINARY[plain], one, other, shape=shape)
+
+    def _number(self, x: Any) -> Any:
+        """Return a constant of one element as a number, if that is known; all else as it is."""
+        known = self.constant(x.source) if isinstance(x, Constant) and x.source and not x.shape else None
+        return x if known is None else float(known)
 
     def _gelu(self, x: Value, node: Any, approximate: str = "none") -> Any:
         return self.graph.elements("gelu_tanh" if approximate == "tanh" else "gelu", x, shape=x.shape)
@@ -350,12 +366,16 @@ class Reader:
         names = [x for x in path[-1:] if not x.isdigit()]
         return f"{names[-1]}.out" if names else otherwise
 
-    def _addmm(self, bias: Any, a: Any, b: Any, *, node: Any, **_: Any) -> Any:
-        self.graph.label = self._label(node, "H")
-        return self._biased(self.graph.contract(a, b, "mk", "kn", "mn"), bias)
+    def _addmm(self, bias: Any, a: Any, b: Any, *, node: Any, beta: float = 1, alpha: float = 1) -> Any:
+        self.graph.label, shape = self._label(node, "H"), shape_of(node)
+        made = self._matmul(a, b, node=node)
+        if made is not None and alpha != 1:
+            made = self.graph.elements("*", made, alpha, shape=shape)
+        if beta == 0 or (beta == 1 and isinstance(bias, Value) and len(bias.shape) == 1):
+            return self._biased(made, bias if beta else None)
+        return made and self._binary("add", (made, bias), {"alpha": beta}, shape)
 
-    def _baddbmm(self, bias: Any, a: Any, b: Any, node: Any, **_: Any) -> Any:
-        return self._matmul(a, b, node=node)
+    _baddbmm = _addmm
 
     def _matmul(self, a: Any, b: Any, node: Any) -> Any:
         if not (isinstance(a, Value) and isinstance(b, Value)):
@@ -364,7 +384,7 @@ class Reader:
         if one < 2 or other < 2:
             return None
         if needs_input(a.node) and needs_input(b.node) and one == other == 4:
-            return Scores(a, permuted(b, (0, 1, 3, 2)), 1.0, None, False, shape_of(node))
+            return Scores(a, permuted(b, (0, 1, 3, 2)), shape_of(node))
         batch = "abcdefgh"[: max(one, other) - 2]
         left, right = batch[len(batch) - one + 2 :], batch[len(batch) - other + 2 :]
         return self.graph.contract(a, b, f"{left}mk", f"{right}kn", f"{batch}mn")
@@ -374,8 +394,7 @@ class Reader:
     def _einsum(self, equation: str, operands: Sequence[Any], node: Any, **_: Any) -> Any:
         if len(operands) != 2 or not all(isinstance(x, Value) for x in operands):
             return None
-        reads, _arrow, out = equation.replace(" ", "").partition("->")
-        of_a, of_b = reads.split(",")
+        (of_a, of_b), out = letters(equation, [x.shape for x in operands])
         return self.graph.contract(operands[0], operands[1], of_a, of_b, out)
 
     def _conv2d(
@@ -407,9 +426,10 @@ class Reader:
         *, node: Any, scale: float | None = None, enable_gqa: bool = False,
     ) -> Any:  # fmt: skip
         self.graph.label = "O"
-        return self._attend(q, k, v, mask, is_causal, scale)
+        causal, window = self._mask(mask, k.shape[2]) if mask is not None else (is_causal, 0)
+        return self._attend(q, k, v, causal, window, scale)
 
-    def _attend(self, q: Any, k: Any, v: Any, mask: Any, causal: bool, scale: float | None) -> Any:
+    def _attend(self, q: Any, k: Any, v: Any, causal: bool, window: int, scale: float | None) -> Any:
         q, k = (x.joined() if isinstance(x, Buffer) else x for x in (q, k))
         rotary: tuple[Value, ...] = ()
         if isinstance(k, Joined) and isinstance(q, Value) and "parts" in q.node.how:
@@ -419,47 +439,54 @@ class Reader:
             rotary = of_q, of_k
         if not all(isinstance(x, Value) for x in (q, k, v, *rotary)):
             return None
-        window = 0
-        if isinstance(mask, Value):
-            self.graph.leave_out("a bias of scores")
-            mask = mask.node.how.get("mask")
-        if isinstance(mask, Constant) and not causal:
-            causal, window = self._mask(mask, k.shape[2])
         if len(q.dims) != 4:
             return None
         return attend(self.graph, q, k, v, rotary, causal=causal, window=window, scale=scale)
 
-    def _mask(self, mask: Constant, keys: int) -> tuple[bool, int]:
-        """Return whether a mask is causal, and its window: how many keys the last query sees."""
-        if mask.source not in self.attentions:
+    def _mask(self, mask: Any, keys: int, hides: bool = False) -> tuple[bool, int]:
+        """Return whether a mask of the keys that are seen, or hidden, is causal, and its window."""
+        if isinstance(mask, Value):
+            self.graph.leave_out("a bias of scores")
+            mask = mask.node.how.get("mask")
+        if not isinstance(mask, Constant):
+            return False, 0
+        if (mask.source, hides) not in self.attentions:
             seen = self.constant(mask.source) if keys <= MASK_LENGTH else None
             if seen is None:
                 self.graph.leave_out("a mask that was not computed, taken as causal")
                 return True, 0
-            seen = seen if str(seen.dtype) == "torch.bool" else seen > -1e4
-            self.attentions[mask.source] = visible(seen)
-        return self.attentions[mask.source]
+            seen = seen if str(seen.dtype) == "torch.bool" else seen.float()
+            self.attentions[mask.source, hides] = visible(self.graph, ~seen if hides else seen)
+        return self.attentions[mask.source, hides]
 
     def _of_scores(self, plain: str, args: Sequence[Any]) -> Any:
         """Follow products of queries and keys to the multiply with values: engines run fused attention."""
         if plain == "cat":
             return next(x for x in args[0] if isinstance(x, Scores))
-        x = next(y for y in args if isinstance(y, Scores))
-        if plain == "matmul" and x is args[0] and isinstance(args[1], Value):
-            return self._attend(x.q, x.k, args[1], x.mask, False, x.scale) if x.done else None
-        if plain in SOFTMAX:
+        x, *beside = [y for y in args if isinstance(y, Scores)]
+        others = [self._number(y) for y in args if not isinstance(y, Scores)]
+        if plain == "matmul" and x is args[0] and x.done and isinstance(args[1], Value):
+            causal, window = x.mask
+            return self._attend(x.q, x.k, args[1], causal, window, x.scale)
+        if plain in ("slice", "expand", "view", "reshape"):
+            return x
+        if x.done or (beside and plain != "sub"):
+            return None
+        if plain in SOFTMAX and others[0] in (-1, len(x.shape) - 1):
             return x._replace(done=True)
-        if plain in ("mul", "div"):
-            other = next((y for y in args if isinstance(y, (int, float))), 1.0)
-            return x._replace(scale=x.scale * (1 / other if plain == "div" else other))
-        if plain == "add":
-            mask = next((y for y in args if isinstance(y, Constant)), None)
-            return x._replace(mask=mask or x.mask)
+        numbers = [y for y in others if isinstance(y, (int, float))]
+        if plain in ("mul", "div") and numbers and (plain == "mul" or x is args[0]):
+            return x._replace(scale=x.scale * (1 / numbers[0] if plain == "div" else numbers[0]))
+        if plain == "add" and numbers:
+            return x
+        if plain in ("add", "masked_fill", "where") and not any(y > -1e4 for y in numbers):
+            mask = self._mask(others[0], x.shape[-1], hides=plain != "add" and x is not args[1])
+            return x._replace(mask=mask) if mask[0] else x
         if plain == "max":
             return [x, x]
-        if plain in ("sub", "slice", "masked_fill", "where", "expand", "view", "reshape", "tanh"):
-            return x
-        return None
+        if plain == "tanh":
+            self.graph.leave_out("a cap of scores")
+        return x if plain in ("sub", "tanh") else None
 
     # Mixtures of experts
 

@@ -1,6 +1,6 @@
 """Values of a torch graph that are no arrays yet: routes, scores, parts; and their trees."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from math import prod
 from typing import Any, NamedTuple
 
@@ -68,7 +68,8 @@ def flop_of(node: Any) -> int:
     """Return the flop of a call that multiplies, 2mnk of each product; 0 of others."""
     name = str(node.target).removeprefix("aten.").split(".")[0]
     out = prod(shape_of(node))
-    shapes = [shape_of(x) for x in node.all_input_nodes]
+    given = (y for x in node.args for y in (x if isinstance(x, list) else [x]))
+    shapes = [shape_of(x) for x in given if hasattr(x, "meta")]
     if name in ("linear", "mm", "bmm", "matmul", "_grouped_mm", "grouped_mm") and len(shapes) > 1:
         return 2 * out * shapes[0][-1]
     if name in ("addmm", "baddbmm"):
@@ -78,14 +79,25 @@ def flop_of(node: Any) -> int:
     if name in ("conv1d", "conv2d", "conv3d", "convolution"):
         return 2 * out * prod(shapes[1][1:])
     if name == "einsum":
-        letters = node.args[0].replace(" ", "").partition("->")[0].split(",")
-        sizes = {
-            x: n
-            for text, shape in zip(letters, shapes, strict=False)
-            for x, n in zip(text, shape, strict=False)
-        }
-        return 2 * prod(sizes.values())
+        reads, _ = letters(node.args[0], shapes)
+        return 2 * prod(dict(zip("".join(reads), [n for x in shapes for n in x], strict=True)).values())
     return 0
+
+
+def letters(equation: str, shapes: Sequence[Sequence[int]]) -> tuple[list[str], str]:
+    """Return an einsum's letters by operand and of its result, all explicit.
+
+    >>> letters("...k, kn", [(2, 8, 16), (16, 4)])
+    (['01k', 'kn'], '01n')
+    """
+    reads, arrow, out = equation.replace(" ", "").partition("->")
+    terms = reads.split(",")
+    counts = [len(shape) - len(x.replace("...", "")) for x, shape in zip(terms, shapes, strict=True)]
+    spare = "0123456789"[: max(counts)]
+    single = "".join(sorted(x for x in set(reads) - set(".,") if reads.count(x) == 1))
+    out = out if arrow else ("..." if spare else "") + single
+    terms = [x.replace("...", spare[len(spare) - n :]) for x, n in zip(terms, counts, strict=True)]
+    return terms, out.replace("...", spare)
 
 
 def constants(node: Any) -> Any:

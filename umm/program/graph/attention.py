@@ -3,8 +3,10 @@
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
-from umm.program.graph.folds import COLS, Value, length, merged
-from umm.program.graph.nodes import Constant, Graph
+import numpy as np
+
+from umm.program.graph.folds import NONE, Value, folded, length, merged
+from umm.program.graph.nodes import Graph
 
 
 class Scores(NamedTuple):
@@ -12,10 +14,10 @@ class Scores(NamedTuple):
 
     q: Value  # queries: sequences, heads, tokens, columns
     k: Value  # keys, in the same order
-    scale: float  # factor of the products
-    mask: Constant | None  # a mask that is added
-    done: bool  # whether a softmax has been taken
     shape: tuple[int, ...]  # shape of the products
+    scale: float = 1.0  # factor of the products
+    mask: tuple[bool, int] = (False, 0)  # whether it is causal, and its window
+    done: bool = False  # whether a softmax has been taken
 
 
 def attend(
@@ -34,15 +36,16 @@ def attend(
         scale: Factor of the products; the root of the columns if None.
     """
     sequences, heads, tokens, head = q.shape
-    of_keys = length(x for x in merged(k.dims[1]) if x.axis == COLS)
-    for x in (q, k, v, *rotary[:1]):
-        cols = merged(x.dims[-1])
-        if x.node.cols > 1 and (len(cols) != 1 or cols[0].axis != COLS or cols[0].stride != 1):
-            return None
-    if v.shape[-1] != head or heads % of_keys:
+    if not all(map(_beside, (q, k, v, *rotary[:1]))) or v.shape[-1] != head:
         return None
-    over = round(scale**-2) if scale else 0
+    of_keys = k.node.cols // head
     usual = head + sum(x.shape[-1] for x in rotary[:1])
+    over = usual if scale is None else max(1, round(scale**-2))
+    factor = 1.0 if scale is None else scale * over**0.5
+    if abs(factor - 1) > 1e-6:  # what no whole number under a root is
+        scaled = [graph.elements("*", x, factor, shape=x.shape) for x in (q, *rotary[:1])]
+        q, *turned = [x for x in scaled if x is not None]
+        rotary = (*turned, *rotary[1:])
     causal = causal and tokens > 1
     how: dict[str, Any] = {
         "scaled": over if over != usual else 0, "head": head, "share": heads // of_keys,
@@ -53,11 +56,29 @@ def attend(
     return Value(made, q.dims)
 
 
-def visible(seen: Any) -> tuple[bool, int]:
+def _beside(x: Value) -> bool:
+    """Whether rows are the tokens of one sequence after another, columns heads, each perhaps repeated."""
+    sequences, heads, tokens, head = map(merged, x.dims)
+    heads = heads[:-1] if heads and heads[-1].axis == NONE else heads
+    placed = folded(x.node, (length(sequences), length(tokens)), (length(heads), length(head)))
+    return (sequences, tokens, heads, head) == placed.dims
+
+
+def visible(graph: Graph, mask: Any) -> tuple[bool, int]:
     """Return whether a mask is causal, and its window: how many keys the last query sees.
 
     Args:
-        seen: Whether a query (next to last dimension) sees a key (last), an array of any library.
+        mask: Whether a query (next to last dimension) sees a key (last), or what is added to its score.
     """
-    seen = seen.reshape(-1, *seen.shape[-2:])[0]
-    return seen.shape[0] > 1 and not bool(seen[0, -1]), int(seen[-1].sum())
+    seen = np.asarray(mask).reshape(-1, *mask.shape[-2:])
+    if seen.dtype != bool:
+        added, seen = seen, seen > -1e4
+        if (added[seen] != 0).any():
+            graph.leave_out("a bias of scores")
+    queries, keys = seen.shape[1:]
+    causal, window = queries > 1 and not bool(seen[0, 0, -1]), int(seen[0, -1].sum())
+    later = keys - queries
+    usual = np.tri(queries, keys, later, bool) & ~np.tri(queries, keys, later - window, bool)
+    if (seen != (usual if causal else True)).any():
+        graph.leave_out("a mask that is no window of earlier keys")
+    return causal, window
