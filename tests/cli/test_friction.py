@@ -19,6 +19,7 @@ import umm
 from umm.errors import InputError
 from umm.program.models import find_model
 from umm.step.record import load_question
+from umm.step.step import predict
 from umm_sim.executor import SimExecutor
 
 ROOT = Path(__file__).parents[2]
@@ -373,3 +374,17 @@ def test_what_a_refused_model_file_says_works_in_every_command_of_models(asked, 
         (tmp_path / "step.json").write_text(answer.stdout, encoding="utf-8")
         again = load_question(tmp_path / "step.json")
         assert again.model == find_model(str(path), ["two_dim"])
+
+
+def test_a_record_of_a_step_has_its_depths_of_prediction(tmp_path):
+    """One of llama-3-8b took longer than the same record asked again."""
+    asked = ["step", "--model", "llama-3-8b", "--ranks", 2, "--batch", 2, "--length", 512, "--mtp", 1]
+    path = tmp_path / "step.json"
+    path.write_text(command(*asked, "--json").stdout, encoding="utf-8")
+    record = json.loads(path.read_text())
+    assert predict(load_question(path)).seconds == record["step_s"]
+    for wrong, message in ((9, "--mtp 9 must be from 0 to 8"), ("1", "its mtp is no number")):
+        record["asked"]["mtp"] = wrong
+        path.write_text(json.dumps(record))
+        with pytest.raises(InputError, match=message):
+            load_question(path)

@@ -32,6 +32,7 @@ Operands are gathered in the type of the multiplies, sums are in bfloat16. Sourc
 pytorch/module/base.py (initialize_ub).
 """
 MAX_PASSES = 2**21  # passes of all micro-batches that are simulated at most: some ten seconds
+MAX_DEPTHS = 8  # depths of multi-token prediction
 LEAST_POWER = 0.25
 """Lowest power limit of a device, of its own: nvidia-smi takes 100 of 400 W (A100), 200 of 700 W (H100)."""
 SLOWED = 0.3
@@ -646,7 +647,12 @@ def _bytes(asked: Question, stage: Cost, activations: float) -> dict[str, float]
 
 
 def with_prediction(model: Model, depths: int) -> Model:
-    """Return a model with so many depths of multi-token prediction, each like its last layers."""
+    """Return a model with so many depths of multi-token prediction, each like its last layers.
+
+    ProblemError for more than :data:`MAX_DEPTHS`.
+    """
+    if not 0 <= depths <= MAX_DEPTHS:
+        raise ProblemError(f"--mtp {depths} must be from 0 to {MAX_DEPTHS}")
     # A depth is an attention layer with its MLP or experts, of two layers where these alternate.
     attends = next((x for x in reversed(model.layers) if isinstance(x.mixer, ATTENDS)), model.layers[-1])
     depth = [attends]

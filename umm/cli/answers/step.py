@@ -36,6 +36,8 @@ def step(asked: flags.Step) -> None:
     again = {"asked": {"model": asked.model, "machine": " ".join(named), "power_w": power}}
     if asked.ignore:
         again["asked"]["ignore"] = list(asked.ignore)
+    if asked.mtp is not None:
+        again["asked"]["mtp"] = asked.mtp
     rates = rates_of(machine, asked.precision, asked.stack, power)
     given: dict[str, Any] = {
         x: getattr(asked, x) for x in (*SIZES, "batch", "length", "precision", "optimizer", *STATED)
