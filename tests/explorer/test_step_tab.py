@@ -45,6 +45,7 @@ def test_a_step_that_needs_more_than_a_device_has_says_so():
         ("model=llama-3-8b batch=64 length=8K tp", "'tp' names no size; write it like tp=2"),
         ("model=llama-3-8b batch=64 length=8K tp=two", "tp = 'two' is not possible"),
         ("model=llama-3-8b batch=64 length=8K tp=3", "8 ranks cannot be split into TP 3"),
+        ("model=llama-3-8b batch=64 length=8K mtp=99999999999", "--mtp 99999999999 must be from 0 to 8"),
         ("model=/etc/passwd batch=64 length=8K", "model '/etc/passwd' is unknown"),
         ("model=llama-3-8b batch=8M length=1K", "micro-batches take too long here; use umm step"),
     ],

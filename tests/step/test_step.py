@@ -268,6 +268,23 @@ def test_modules_computed_again_take_their_time_and_free_their_bytes():
     assert full.memory["activations"] < both.memory["activations"] < plain.memory["activations"]
 
 
+@pytest.mark.parametrize("tp", [1, 8])
+@pytest.mark.parametrize(
+    ("again", "kept"),
+    [("none", 32), ("attention", 30), ("core_attn", 30), ("selective", 12), ("mlp", 16), ("full", 2)],
+)
+def test_a_layer_keeps_what_megatrons_formula_says(tp, again, kept):
+    """34 s·b·h / t of sequence parallelism, less two masks of dropout, and attention's sum for each head.
+
+    Korthikanti et al. (2022), Reducing activation recomputation, table 2; MLP: 2 + 8 + 8 of these.
+    """
+    model = find_model("gpt-3-175b")
+    parallel = Parallel(8, 8, 2048, tp=tp, recompute=again)
+    cost = question(model, parallel, rates_of(NODE, "bf16")).layer_costs[0]
+    sums = 0 if again in ("attention", "core_attn", "selective", "full") else 4 * 96 * 2048
+    assert cost.kept == pytest.approx((kept * 2048 * 12288 + sums) / tp)
+
+
 def test_what_waits_in_the_hosts_memory_is_copied_there_and_back():
     """Activations of 4 layers take half the bytes of 8, but for those on their way; a slow link shows."""
     model = replace(SMALL, layers=SMALL.layers[:8])

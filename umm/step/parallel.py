@@ -14,6 +14,7 @@ OPTIMIZERS = ("adam", "muon", "sgd")
 RECOMPUTE = ("none", "attention", "selective", "full")
 MODULES = ("core_attn", "layernorm", "moe_act", "mla_up_proj", "mlp", "moe", "shared_experts")
 """Megatron-LM's names of what ``--recompute-modules`` computes again."""
+FROM_START = {"mlp", "moe", "shared_experts"}  # modules whose every part is computed again
 OFFLOAD = ("none", "activations", "optimizer")
 """What may wait in the host's memory; ``activations:N`` are those of the first N layers."""
 IN_BF16 = ("attention", "latent", "mtp")  # modules that may stay in bfloat16, beside the last N layers

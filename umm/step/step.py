@@ -12,7 +12,7 @@ from umm.profiles.kernel import MAP, Kernel
 from umm.program.models.layers import Attention, LatentAttention, Layer, Model
 from umm.program.models.split import check_split
 from umm.step.layers import CORE, DATA, EXCHANGE, FORWARD, UPDATE, WEIGHT, Part, Shape, layer_parts, pieces
-from umm.step.parallel import Parallel
+from umm.step.parallel import FROM_START, Parallel
 from umm.step.pipeline import ZERO_BUBBLE, Chunk, Timeline, kept_first, stage_of, timeline
 from umm.step.rates import BF16, DTYPES, FP32, STORED, Rates
 from umm.step.stacks import Stack, find_stack
@@ -205,7 +205,9 @@ class Question:
 
     def _layer(self, layer: Layer, full: bool, plain: bool, offloads: bool) -> Cost:
         parts, again = self.parts(layer, full, plain)
-        kept = sum(p.inputs + (0.0 if p in again else p.kept) for p in parts)
+        # Of a module that is computed again from its start, nothing is kept inside.
+        inner = [p for p in again if full or not self.parallel.again.isdisjoint({*p.modules} & FROM_START)]
+        kept = sum(0.0 if p in inner else p.inputs + (0.0 if p in again else p.kept) for p in parts)
         if full:
             kept = self.shape.own_rows * self.model.hidden * BF16
         dense, experts = self.weights(layer)
@@ -227,7 +229,7 @@ class Question:
             waits=self._waits(parts),
             # What is computed again of a layer stays while that layer's backward pass runs.
             working=max((p.gradient for p in parts), default=0.0)
-            + sum(p.kept + (p.inputs if full else 0.0) for p in again),
+            + sum(p.kept + (p.inputs if p in inner else 0.0) for p in again),
             placeholders=self._placeholders(parts),
         )
         cost = self._with_gathers(cost)
