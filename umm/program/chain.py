@@ -182,7 +182,7 @@ class Chain:
         return {dtype: flop for dtype, flop in flops.items() if flop}
 
     def reference(self, operands: Mapping[str, ArrayLike]) -> dict[str, NDArray[np.float64]]:
-        """Compute the chain in float64 on complete matrices; return all that is written, and what goes in.
+        """Compute the chain in float64 on complete matrices; return all written tensors and the operands.
 
         ProblemError if an operand is missing, unknown or of another shape, or one whose replicas differ is
         read by a statement that is not a sum.

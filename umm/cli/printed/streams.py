@@ -131,7 +131,7 @@ def reader_left() -> bool:
 
 
 def flushed(code: int) -> tuple[int, str]:
-    """Write the rest of stdout; return what the command ends with now, and why, if that is another.
+    """Write the rest of stdout; return the code to end with now, and why if that is another.
 
     A full disk is a failure; a reader who has seen enough is none.
     """
