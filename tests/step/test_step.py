@@ -3,6 +3,7 @@
 import json
 from dataclasses import replace
 from itertools import pairwise, product
+from math import prod
 
 import pytest
 from click.testing import CliRunner
@@ -16,7 +17,8 @@ from umm.cli.main import main
 from umm.errors import InfeasibleError, InputError, ProblemError
 from umm.figures.steps import thinned
 from umm.machines.settings import with_settings
-from umm.program.models import find_model
+from umm.profiles.kernel import MULTIPLY
+from umm.program.models import PUBLIC, find_model
 from umm.program.models.layers import Layer, Mamba
 from umm.step.kernels import step_kernels
 from umm.step.layers import Shape, layer_parts
@@ -347,6 +349,30 @@ def moved(kind, **sizes):
     parallel = Parallel(ranks=8, batch=64, length=4096, **sizes)
     kernels = step_kernels(question(SMALL, parallel, rates_of(NODE, "bf16", "megatron-plain")))
     return sum(x.calls * x.nbytes for x in kernels if x.kind == kind)
+
+
+@pytest.mark.parametrize("name", PUBLIC)
+def test_multiplies_are_six_for_each_active_weight_and_token(name):
+    """Of all layers, the head and the router, whose experts each get the next whole number of rows."""
+    model = find_model(name)
+    asked = question(model, Parallel(ranks=8, batch=16, length=4096), rates_of(NODE, "bf16"))
+    flop = sum(2 * prod(x.shape) * x.calls for x in step_kernels(asked) if x.kind == MULTIPLY)
+    weights = [x for layer in model.layers for x in layer.weights(model.hidden) if x.linear]
+    weights += [x for x in model.ends() if x.linear or model.tied]
+    routers = sum(x.experts.experts * model.hidden for x in model.layers if x.experts)
+    active = sum(x.active for x in weights) + routers
+    assert 8 * flop / (6 * 16 * 4096) == pytest.approx(active, rel=6e-3)
+
+
+def test_prices_that_questions_share_are_of_their_own_sizes():
+    """Layers of 4,096 columns and of 2,048, and sums of each micro-batch or of all."""
+    rates = rates_of(NODE, "bf16")
+    asked = [
+        question(model, Parallel(8, 64, 4096, zero=zero), rates)
+        for model, zero in ((SMALL, 1), (SMALL, 2), (replace(SMALL, hidden=2048), 1))
+    ]
+    alone = [question(x.model, x.parallel, rates_of(NODE, "bf16")) for x in asked]
+    assert [x.layer_costs for x in asked] == [x.layer_costs for x in alone]
 
 
 def test_split_weights_are_gathered_twice_and_their_gradients_summed_for_each_micro_batch():

@@ -156,7 +156,8 @@ class Question:
     def layer_costs(self) -> list[Cost]:
         """Each layer in order, those of multi-token prediction last; equal layers share one."""
         p, known, costs = self.parallel, self.rates.layers, []
-        alike = (p.tp, p.cp, p.ep, p.dp, p.shards, p.micro_batch, p.length, p.recompute, p.keep_bf16)
+        sizes = (p.tp, p.cp, p.ep, p.dp, p.shards, p.zero == 2, p.micro_batch, p.length, p.recompute)
+        alike = (*sizes, p.keep_bf16, self.model.hidden, self.model.vocab)
         count = len(self.model.layers)
         for number, layer in enumerate((*self.model.layers, *self.model.mtp)):
             full, plain = self.kind(number)
