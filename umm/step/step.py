@@ -286,7 +286,7 @@ class Question:
         )
 
     def gathers(self, dense: float, experts: float) -> list[Kernel]:
-        """Return what each micro-batch gathers of weights in both passes, and sums of their gradients."""
+        """Return each micro-batch's gathers of weights in both passes, and sums of their gradients."""
         p, shape, stack = self.parallel, self.shape, self.stack
         sums = (DATA, "reduce-scatter", stack.gradient_bytes)
         if p.shards > 1:
@@ -308,8 +308,8 @@ class Question:
         """The parts of the embedding, and of the head and the loss."""
         shape, vocab = self.shape, -(-self.model.vocab // self.parallel.tp)
         looked_up = shape.passes(FORWARD, 2.0 * shape.own_rows * self.model.hidden * BF16)
-        # PyTorch makes a gradient as large as the table, zero but for the tokens' rows, then adds it to the
-        # sum. Source: ATen, native/cuda/Embedding.cu (embedding_dense_backward_cuda).
+        # PyTorch writes a gradient as large as the table, mostly zeros, then adds it to the sum.
+        # Source: ATen, native/cuda/Embedding.cu (embedding_dense_backward_cuda).
         nbytes = vocab * self.model.hidden * (2.0 * BF16 + 2.0 * self.stack.gradient_bytes)
         table = shape.passes(DATA, nbytes, 2)
         first = [
