@@ -60,3 +60,11 @@ def test_a_jax_layer_cut_as_planned_equals_the_reference(name, scheme, tmp_path)
     values, true = operands_of(laid_out(name, scheme))
     layer = runpy.run_path(str(tmp_path / "whole.py"))["layer"]
     near(layer({x: y.astype(np.float32) for x, y in values.items()})["Y"], true["Y"])
+
+
+@pytest.mark.parametrize("name", ["head", "transformer-layer"])
+def test_a_jax_layer_in_float64_passes_its_own_check(name, tmp_path):
+    """A norm keeps the type; JAX's attention takes its softmax in float32, which the check allows for."""
+    path = tmp_path / "layer.py"
+    path.write_text(emitted("jax", name, "sequence", dtype="float64"))
+    assert "Y is right: largest error" in ran(path)
