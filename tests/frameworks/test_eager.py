@@ -118,6 +118,19 @@ def test_gradients_are_launched_too():
     assert {"aten::silu_backward", "aten::embedding_dense_backward"} <= {x.name for x in both}
 
 
+@pytest.mark.parametrize("kind", [nn.Conv2d, nn.ConvTranspose2d])
+def test_multiplies_of_convolutions_have_the_flop_that_torch_counts(kind):
+    """Forward, and by the weights of both and the input of the second."""
+    from torch.utils.flop_counter import FlopCounterMode
+
+    module, x = nn.Sequential(kind(3, 8, 3), nn.ReLU(), kind(8, 4, 2, 2)), torch.randn(2, 3, 8, 8)
+    with FlopCounterMode(display=False) as counted:
+        module(x).sum().backward()
+    launched = [y for y in kernels(module, (x,), machine("h100-8"), True) if y.kind == "multiply"]
+    assert len(launched) == 5
+    assert sum(2 * y.shape[0] * y.shape[1] * y.shape[2] for y in launched) == counted.get_total_flops()
+
+
 def test_what_has_no_kernels_is_refused_in_a_line(tmp_path):
     with pytest.raises(InputError, match="int is not an"):
         kernels(3, (), machine("h100-8"))

@@ -29,7 +29,7 @@ Source: AMD-AGI/TraceLens, evals, Llama 3.2 Vision: 0.27 to 0.33 T/s on the 132 
 UNITS = 132  # SMs of a machine whose file does not describe its GEMM kernels
 FREE = ("empty", "new_empty", "empty_like", "empty_strided", "_unsafe_view", "lift_fresh", "set_")
 """Operations beside views that launch nothing."""
-PRODUCTS = ("mm", "addmm", "bmm", "baddbmm", "_grouped_mm", "convolution")
+PRODUCTS = ("mm", "addmm", "bmm", "baddbmm", "_grouped_mm")
 ROWS = ("embedding", "index_select")  # operations that read some rows of a table
 WRITES = ("copy_", "fill_", "zero_")  # operations in place that do not read their output
 ATTEND = ("query", "key", "value", "attn_mask", "dropout_p", "is_causal")
@@ -124,6 +124,9 @@ def _launched(func: Any, args: Sequence[Any], result: Any, machine: Machine) -> 
         return []
     if name in PRODUCTS:
         return [_product(name, reads, writes[0], machine)]
+    if name.startswith("convolution"):
+        shapes = _patches(args, result)
+        return [_multiply(name, _dtype(writes[0]), x, machine) for x in shapes]
     return [Kernel(MAP, f"aten::{name}", _pass_seconds(name, reads, writes, machine))]
 
 
@@ -137,20 +140,33 @@ def _dtype(tensor: Any) -> str:
 
 
 def _product(name: str, reads: Sequence[Any], out: Any, machine: Machine) -> Kernel:
-    """Return a multiply; a convolution is one of its patches."""
-    shape: tuple[int, ...]
-    if name == "convolution":
-        columns = out.shape[1]
-        shape = (out.numel() // columns, columns, reads[1].numel() // reads[1].shape[0])
-    else:
-        a, b = [x for x in reads if x.dim() > 1][-2:]
-        members = prod(a.shape[:-2])
-        shape = ((members,) if members > 1 else ()) + (a.shape[-2], b.shape[-1], a.shape[-1])
-    dtype, (m, n, k) = _dtype(out), shape[-3:]
+    a, b = [x for x in reads if x.dim() > 1][-2:]
+    members = prod(a.shape[:-2])
+    shape = ((members,) if members > 1 else ()) + (a.shape[-2], b.shape[-1], a.shape[-1])
+    made = _multiply(name, _dtype(out), shape, machine)
+    if name != "_grouped_mm":
+        return made
+    of_weights = b.numel() * b.element_size() / machine.pass_bandwidth  # of all experts
+    return made._replace(seconds=max(made.seconds, of_weights))
+
+
+def _multiply(name: str, dtype: str, shape: tuple[int, ...], machine: Machine) -> Kernel:
+    m, n, k = shape[-3:]
     seconds = float(gemm_seconds(machine, dtype, m, n, k, itemsize(dtype), prod(shape[:-3]), warm=False))
-    if name == "_grouped_mm":  # weights of all experts are read
-        seconds = max(seconds, b.numel() * itemsize(dtype) / machine.pass_bandwidth)
     return Kernel(MULTIPLY, f"aten::{name}", seconds, shape)
+
+
+def _patches(args: Sequence[Any], result: Any) -> list[tuple[int, ...]]:
+    """Return the multiplies that a convolution is, or those of its gradients by input and by weight."""
+    grad, x, weight, *_ = args if isinstance(result, (list, tuple)) else (None, *args)
+    transposed = args[6 if grad is None else 7]
+    patched = x if transposed else result if grad is None else grad
+    places, channels, patch = patched.numel() // patched.shape[1], len(weight), weight.numel() // len(weight)
+    up, down = (places, channels, patch), (places, patch, channels)
+    if grad is None:
+        return [down if transposed else up]
+    by = (up if transposed else down, (channels, patch, places))
+    return [shape for shape, made in zip(by, result, strict=False) if made is not None]
 
 
 def _attention(q: Any, k: Any, v: Any, causal: bool, backward: bool, machine: Machine) -> Kernel:
