@@ -146,16 +146,24 @@ def time_unit(seconds: float) -> tuple[str, float]:
     return "ns", 1e9
 
 
+def byte_unit(nbytes: float) -> tuple[str, int]:
+    """Return the unit that suits sizes up to this many bytes, and how many bytes it has.
+
+    >>> byte_unit(1536)
+    ('KiB', 1024)
+    """
+    units = (("TiB", 2**40), ("GiB", 2**30), ("MiB", 2**20), ("KiB", 2**10))
+    return next((x for x in units if abs(nbytes) >= x[1]), ("B", 1))
+
+
 def format_bytes(nbytes: float) -> str:
     """Return a size in binary units.
 
     >>> format_bytes(17179869184), format_bytes(1536), format_bytes(12)
     ('16.0 GiB', '1.5 KiB', '12 B')
     """
-    for unit, scale in (("TiB", 2**40), ("GiB", 2**30), ("MiB", 2**20), ("KiB", 2**10)):
-        if abs(nbytes) >= scale:
-            return f"{nbytes / scale:.1f} {unit}"
-    return f"{nbytes:.0f} B"
+    unit, scale = byte_unit(nbytes)
+    return f"{nbytes / scale:.{1 if scale > 1 else 0}f} {unit}"
 
 
 def format_bandwidth(bandwidth: float) -> str:

@@ -2,6 +2,7 @@
 
 import json
 import shlex
+from dataclasses import replace
 
 import numpy as np
 import plotly.graph_objects as go
@@ -11,6 +12,7 @@ from click.testing import CliRunner
 from umm.cli.main import main
 from umm.executor import executor
 from umm.explorer import answer
+from umm.explorer.app import as_json
 from umm.explorer.background import Behind
 from umm.explorer.background import look as look_sure
 from umm.explorer.copies import as_command
@@ -25,7 +27,7 @@ from umm.machines import machine
 from umm.machines.files import named_file
 from umm.space import makespan_range, search
 from umm.traces.files import save_trace
-from umm.units import format_bytes, range_in_words
+from umm.units import format_bytes, format_seconds, range_in_words
 
 SMALL = State(machine="h100-8", ranks=2, m=512, n=768, k=256, a="row@2", b="row", c="col")
 
@@ -143,14 +145,40 @@ def test_the_point_stands_at_its_own_time_before_it_is_exact_among_the_others():
     view = view_of(SMALL)
     looked_through(view)
     view.priced.seconds[view.selected], view.priced.exact[view.selected] = 5e-6, False  # its lower bound
-    here = answer.tab_shown(view)["pareto.figure"]["data"][-1]
+    shown = answer.tab_shown(view)["pareto.figure"]
+    here, unit = shown["data"][-1], shown["layout"]["xaxis"]["title"]["text"]
     assert here["name"] == "this point"
+    assert unit == "memory of the fullest rank (MiB)"
+    assert here["hovertemplate"].startswith("%{y:.4g} µs, %{x:.4g} MiB")
     trace = view.point.trace
-    assert here["x"] == pytest.approx([trace.memory_bytes / 2**30], abs=1e-6)
+    assert here["x"] == pytest.approx([trace.memory_bytes / 2**20], abs=1e-6)
     assert here["y"][0] * 1e-6 == pytest.approx(trace.makespan_s, rel=1e-6)  # in µs
     elsewhere = view_of(State(**{**vars(SMALL), "algorithm": "cannon", "ranks": 4, "machine": "h100-8"}))
     looked_through(elsewhere)
     assert "this point" in [x["name"] for x in answer.tab_shown(elsewhere)["pareto.figure"]["data"]]
+
+
+@pytest.mark.parametrize("graph", [*(x for tab in TABS.values() for x in tab.clicks), "lanes"])
+def test_a_mark_that_is_clicked_has_its_number_in_a_list(graph):
+    """Dash takes it from a list alone, and an array travels as bytes; cells of a heat map have theirs."""
+    tab = next(name for name, tab in TABS.items() if graph in tab.graphs)
+    view = view_of(State(**{**vars(SMALL), "tab": tab}))
+    looked_through(view)
+    data = json.loads(as_json(answer.tab_shown(view)[f"{graph}.figure"]))["data"]
+    numbers = [x["customdata"] for x in data if "customdata" in x]
+    assert numbers
+    assert all(isinstance(x, list) for x in numbers) or data[0]["type"] == "heatmap"
+
+
+def test_a_chain_without_any_flop_has_no_share_of_the_peak_and_no_roofline():
+    embedding = State(
+        chain="embedding", tokens=64, hidden=64, vocab=64, ranks=2, layouts="data", tab="roofline"
+    )
+    view = view_of(embedding, pinned=view_of(replace(embedding, layouts="megatron")))
+    title = answer.tab_shown(view)["roofs.figure"]["layout"]["title"]["text"]
+    assert title == "Roofline: no rank does any flop"
+    assert answer.facts(view.point.trace)["fact-of-peak.children"] == "no flop"
+    assert "nan" not in str(answer.compared(view))
 
 
 def test_replicas_are_followed_over_larger_m_once_the_points_are_proven():
@@ -237,7 +265,9 @@ def test_following_the_advice_gives_what_it_says_and_ends_it():
     after = View(followed, case_of(followed), view.behind)
     assert after.point.trace.makespan_s == advice.makespan_s
     saving = 1 - after.point.trace.makespan_s / view.point.trace.makespan_s
+    point = format_seconds(view.point.trace.makespan_s)
     assert f"search finds {100 * saving:.0f} % less time" in result
+    assert result.endswith(f" That takes {format_seconds(advice.makespan_s)}, this point {point}.")
     assert "Nothing that fits is 1 % faster." in answer.verdict(after)
 
 

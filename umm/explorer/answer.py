@@ -117,8 +117,8 @@ def verdict(view: View, cancelled: bool = False) -> str:
     else:
         sentence = Beside(advice=advice).verdict(trace)
     if advice:
-        best, here = format_seconds(advice.choice.makespan_s), format_seconds(point.here[0])
-        sentence = f"The best found takes {best}, this point {here}. {sentence}"
+        better, here = format_seconds(advice.choice.makespan_s), format_seconds(point.here[0])
+        sentence = f"{sentence} That takes {better}, this point {here}."
     if priced.front and not advice:
         proven = priced.proven or not view.state.chain
         sentence += " Nothing that fits is 1 % faster." if proven else f" {priced.proof}"
@@ -201,7 +201,8 @@ def compared(view: View) -> Any:
     rows = []
     for name, (text, number) in these.items():
         before, was = those[name]
-        change = "the same" if number == was else f"{100 * (number / was - 1):+.1f} %" if was else "new"
+        change = f"{100 * (number / was - 1):+.1f} %" if was else "new"
+        change = "the same" if number == was else change.replace("+nan %", "")  # a share of no flop
         rows.append(html.Tr([html.Th(name, scope="row"), html.Td(before), html.Td(text), html.Td(change)]))
     names = _apart(other.state, view.point.state)
     headings = ("", f"pinned: {names[0]}", f"this: {names[1]}", "difference")

@@ -58,7 +58,7 @@ def timeline(trace: Trace, ranks: int | Sequence[int] = RANKS) -> Parts:
                 "x": np.stack((start, (start + end) / 2, end), axis=1).ravel(),
                 "y": np.repeat(at, 3),
                 "text": np.repeat(_texts(trace, first, shares), 3),  # of a list plotly.py copies each text
-                "customdata": np.repeat(first, 3),
+                "customdata": np.repeat(first, 3).tolist(),  # Dash passes on nothing of bytes
                 "mode": "none",
                 "hovertemplate": "%{text}<extra></extra>",
                 "hoverlabel": {"bgcolor": KIND_COLOURS[kind]},

@@ -166,6 +166,9 @@ def roofline(trace: Trace) -> style.Parts:
     """
     flop, received = work_and_bytes(trace)
     busy = flop > 0
+    if not busy.any():  # such as of an embedding
+        blank = {"visible": False}
+        return style.drawing([], "Roofline: no rank does any flop", height=90, xaxis=blank, yaxis=blank)
     rate = flop[busy] / trace.makespan_s / 1e12
     intensity = flop[busy] / np.maximum(received[busy], 1)
     quiet = received[busy] == 0

@@ -7,11 +7,10 @@ import numpy as np
 from umm.arrays import Bools, Floats, Ints
 from umm.figures import style
 from umm.space import Found
-from umm.units import format_bytes, time_unit
+from umm.units import byte_unit, format_bytes, time_unit
 
 SLOWEST = 4.0  # points that take more times the best are left out: nobody chooses among them
 COLUMNS, ROWS = 150, 100  # of points that would share a spot of so many across and down one is drawn
-GIB = 2.0**30
 
 
 @style.as_figure
@@ -36,6 +35,8 @@ def pareto(
     """
     unit, per_second = time_unit(float(seconds.min(initial=np.inf)) if len(seconds) else 1.0)
     shown = _apart(seconds, memory)
+    wide, scale = byte_unit(float(memory[shown].max(initial=0.0)))
+    hover = f"%{{y:.4g}} {unit}, %{{x:.4g}} {wide}<extra>%{{fullData.name}}</extra>"
     fits = np.full(len(seconds), True) if limit is None else memory <= limit
     data = [
         _marks(seconds, memory, shown[exact[shown] & fits[shown]], "simulated", style.BLUE, "circle"),
@@ -48,12 +49,12 @@ def pareto(
         short = [
             f"{format_bytes(nbytes - limit)} too much" for nbytes in memory[shown[~fits[shown]]].tolist()
         ]
-        data.append(over | {"text": short, "hovertemplate": over["hovertemplate"] + "<br>%{text}"})
+        data.append(over | {"text": short})
     if len(front):
         line = {"shape": "hv", "color": style.GREEN, "width": 2}
         look = {"mode": "lines+markers", "line": line, "marker": {"symbol": "diamond", "size": 8}}
-        marks = style.curve(memory[front] / GIB, seconds[front], "front", hovertemplate=_HOVER)
-        data.append(marks | {"customdata": front} | look)
+        marks = style.curve(memory[front], seconds[front], "front")
+        data.append(marks | {"customdata": front.tolist()} | look)
     if here is not None:
         marker = {"symbol": "circle-open", "size": 18, "color": style.VERMILLION, "line": {"width": 3}}
         second, nbyte = (np.array([x], dtype=np.float64) for x in here)
@@ -61,7 +62,8 @@ def pareto(
         del data[-1]["customdata"]  # it is taken already
         data[-1] |= {"type": "scatter", "marker": marker}
     for trace in data:
-        trace["y"] = np.round(trace["y"] * per_second, 6)
+        trace["x"], trace["y"] = np.round(trace["x"] / scale, 6), np.round(trace["y"] * per_second, 6)
+        trace["hovertemplate"] = hover + ("<br>%{text}" if "text" in trace else "")
     every = np.concatenate([trace["y"] for trace in data])
     ticks = style.round_ticks(float(every.min()), float(every.max())) if len(every) else []
     return style.drawing(
@@ -70,12 +72,9 @@ def pareto(
         height=460,
         hovermode="closest",
         clickmode="event",
-        xaxis=style.axis("memory of the fullest rank (GiB)", rangemode="tozero"),
+        xaxis=style.axis(f"memory of the fullest rank ({wide})", rangemode="tozero"),
         yaxis=style.axis(f"makespan ({unit})", type="log", tickvals=ticks),
     )
-
-
-_HOVER = "%{y:.4g}, %{x:.3g} GiB<extra>%{fullData.name}</extra>"
 
 
 def _marks(
@@ -83,13 +82,12 @@ def _marks(
 ) -> dict[str, Any]:
     return {
         "type": "scattergl",
-        "x": np.round(memory[mine] / GIB, 6),
+        "x": memory[mine],
         "y": seconds[mine],
-        "customdata": mine,
+        "customdata": mine.tolist(),  # Dash passes on nothing of an array that is written as bytes
         "mode": "markers",
         "marker": {"color": colour, "symbol": symbol, "size": 3},
         "name": name,
-        "hovertemplate": _HOVER,
     }
 
 

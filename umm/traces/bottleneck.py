@@ -315,9 +315,9 @@ def verdict(spans: Spans) -> str:
 
 
 def percent(share: float) -> str:
-    """Return a share as text.
+    """Return a share as text; a program without any flop has no share of the peak.
 
-    >>> percent(0.714)
-    '71 %'
+    >>> percent(0.714), percent(float("nan"))
+    ('71 %', 'no flop')
     """
-    return f"{100 * share:.0f} %"
+    return f"{100 * share:.0f} %" if share == share else "no flop"

@@ -3,7 +3,7 @@
 import re
 
 import pytest
-from page_looks import START, TITLES, drawn, makespan, opened, proven, settled, show
+from page_looks import START, TITLES, drawn, drawn_in_sight, makespan, opened, painted, proven, settled, show
 
 from umm.explorer.point import case_of, point_of
 from umm.explorer.state import State
@@ -64,6 +64,48 @@ def test_taking_a_row_shows_its_point(page, address):
     page.wait_for_function("said => document.querySelector('.fact .value').innerText === said", arg=result)
     page.wait_for_selector(".leaders tbody tr.chosen")
     assert "search finds" not in page.inner_text("#verdict") or "the same time" in page.inner_text("#verdict")
+
+
+def clicked(page, graph, name):
+    """Click the middle one of a figure's marks of a name."""
+    page.locator(f"#{graph}").scroll_into_view_if_needed()
+    drawn_in_sight(page, f"#{graph}")
+    place = page.evaluate(
+        """([graph, name]) => {
+          const gd = document.querySelector(`#${graph} .js-plotly-plot`), box = gd.getBoundingClientRect();
+          const marks = gd._fullData.find((x) => x.customdata && [x.name, x.legendgroup].includes(name));
+          const at = Math.floor(marks.x.length / 2), { xaxis: x, yaxis: y } = gd._fullLayout;
+          return [box.x + x._offset + x.d2p(marks.x[at]), box.y + y._offset + y.d2p(marks.y[at])];
+        }""",
+        [graph, name],
+    )
+    page.mouse.move(place[0] - 2, place[1])
+    page.mouse.move(*place)
+    page.wait_for_timeout(200)  # plotly.js looks for the mark under the pointer
+    page.mouse.click(*place)
+
+
+def test_a_click_on_a_mark_or_a_bar_shows_it(page, address):
+    opened(page, address)
+    proven(page)
+    settled(page)
+    clicked(page, "pareto", "front")
+    page.wait_for_function("/[?&][abc]=/.test(location.search)")
+    show(page, "schedule")
+    painted(page)
+    clicked(page, "lanes", "gemm")
+    page.wait_for_function("/[?&]op=\\d/.test(location.search)")
+    show(page, "tiles")
+    page.wait_for_function("/^Action \\d+: gemm/.test(document.getElementById('op-words').innerText)")
+
+
+def test_a_question_that_the_server_fails_on_says_so(page, address):
+    opened(page, address)
+    page.route(re.compile("/answer$"), lambda route: route.fulfill(body="no JSON"))
+    page.fill("#m", "1024")
+    page.keyboard.press("Enter")
+    status = "text => document.getElementById('status').innerText.includes(text)"
+    page.wait_for_function(status, arg="The page's server failed (")
 
 
 def test_a_pinned_point_stands_beside_the_next(page, address):

@@ -153,7 +153,9 @@ window.dash_clientside = window.dash_clientside || {};
       found = await post({ ...mine.about, viewer, ...more }, mine.leave.signal);
     } catch (error) {
       if (mine !== current) return;
-      found = { shown: { "status.children": "The page's server does not answer; is umm explore still running?" } };
+      const why = error instanceof TypeError ? "does not answer; is umm explore still running?"
+        : `failed (${error.message}); its terminal says why.`;
+      found = { shown: { "status.children": `The page's server ${why}` } };
       mine.failed = true;
     }
     await ready;
