@@ -6,6 +6,7 @@ from typing import Any
 import numpy as np
 
 from umm.arrays import Bools, Floats, Ints
+from umm.figures import style
 from umm.figures.style import BLACK, BLUE, DARK_GREY, GREY, SKY, VERMILLION, Parts, as_figure, axis, drawing
 from umm.units import format_seconds
 
@@ -139,7 +140,7 @@ def parallel_coordinates(
             "hovertemplate": f"number {row + 1}: %{{text}}<extra></extra>",
             "showlegend": False, "zorder": 1 if chosen else 0,
         })  # fmt: skip
-    look = {"showarrow": False, "xanchor": "left", "xshift": 7, "font": {"size": 11}}
+    look = {"showarrow": False, "xanchor": "left", "xshift": 7, "font": {"size": 11}, "bgcolor": style.PAPER}
     labels = [{"x": x, "y": y, "text": text, **look} for x, marks in enumerate(ticks) for text, y in marks]
     rules = [
         {"type": "line", "x0": x, "x1": x, "y0": 0, "y1": 1, "line": {"color": DARK_GREY, "width": 1}}
@@ -159,6 +160,7 @@ def parallel_coordinates(
             "side": "top",
             "range": [-0.1, len(axes) - 0.4],
             "showgrid": False,
+            "zeroline": False,
         },
         yaxis={"visible": False, "range": [-0.05, 1.05]},
         margin={"t": 80, "l": 10, "r": 20, "b": 10},

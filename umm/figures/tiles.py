@@ -29,12 +29,13 @@ def tile_map(layouts: Mapping[str, Layout], lit: Sequence[tuple[str, Slice]] = (
     axes: dict[str, Any] = {}
     notes, shapes = [], []
     count = len(layouts)
+    look = {"showgrid": False, "tickformat": "~s", "tickfont": {"size": 11}}  # short: panels stand close
     for place, (name, layout) in enumerate(layouts.items()):
         tail = "" if place == 0 else str(place + 1)
-        start = place / count + (0.02 if place else 0.0)
+        start = place / count + (0.025 if place else 0.0)
         domain = [start, (place + 1) / count - 0.02]
-        axes[f"xaxis{tail}"] = {"domain": domain, "side": "top", "anchor": f"y{tail}", "showgrid": False}
-        axes[f"yaxis{tail}"] = {"autorange": "reversed", "anchor": f"x{tail}", "showgrid": False}
+        axes[f"xaxis{tail}"] = {"domain": domain, "side": "top", "anchor": f"y{tail}", **look}
+        axes[f"yaxis{tail}"] = {"autorange": "reversed", "anchor": f"x{tail}", **look}
         label = f"<b>{name}</b> {layout}  {layout.shape[0]} × {layout.shape[1]}"
         note = {"text": label, "xref": "paper", "yref": "paper", "x": domain[0], "y": 1.0, "yshift": 44}
         notes.append(note | {"showarrow": False, "xanchor": "left"})
@@ -42,8 +43,8 @@ def tile_map(layouts: Mapping[str, Layout], lit: Sequence[tuple[str, Slice]] = (
         for matrix, (top, bottom, left, right) in lit:
             if matrix == name:
                 box = {"x0": left, "x1": right, "y0": top, "y1": bottom}
-                look = {"line": {"color": VERMILLION, "width": 4}, "fillcolor": VERMILLION, "opacity": 0.55}
-                shapes.append({"type": "rect", "xref": f"x{tail}", "yref": f"y{tail}", **box, **look})
+                paint = {"line": {"color": VERMILLION, "width": 4}, "fillcolor": VERMILLION, "opacity": 0.55}
+                shapes.append({"type": "rect", "xref": f"x{tail}", "yref": f"y{tail}", **box, **paint})
     return drawing(
         data, "Who owns what", height=470, annotations=notes, shapes=shapes,
         margin={"t": 110, "l": 10, "r": 10, "b": 10}, **axes,
