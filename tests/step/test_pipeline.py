@@ -116,6 +116,24 @@ def test_a_pipeline_of_three_stages_computes_the_same_as_one_rank(schedule):
                           dtype="float64"), "numpy")  # fmt: skip
 
 
+@pytest.mark.parametrize("schedule", SCHEDULES)
+def test_the_gradients_of_a_pipeline_are_slopes_of_its_results(schedule):
+    """Sums of dY·Y over two micro-batches, with each weight and X moved a little either way."""
+    chain = pipeline_chain(2, 2, 3, 4, schedule=schedule, dtype="float64")
+    draws, shapes = np.random.default_rng(5), {x.name: x.layout.shape for x in chain.tensors}
+    operands = {name: draws.standard_normal(shapes[name]) for name in chain.operand_names}
+
+    def scalar(**moved):
+        results = chain.reference(operands | moved)
+        return sum((results[f"Y.{i}"] * operands[f"dY.{i}"]).sum() for i in range(2))
+
+    gradients = chain.reference(operands)
+    for name in ("W.0", "W.1", "X.0", "X.1"):
+        way = draws.standard_normal(shapes[name])
+        up, down = (scalar(**{name: operands[name] + x * way}) for x in (1e-6, -1e-6))
+        assert (gradients[f"d{name}"] * way).sum() == pytest.approx((up - down) / 2e-6, rel=1e-6)
+
+
 @pytest.mark.mpi
 @pytest.mark.usefixtures("shared_ranks")
 def test_a_pipeline_of_three_stages_and_four_micro_batches_runs_on_mpi():

@@ -119,7 +119,7 @@ class _Program:
             self.statements.append(Copy(gradient, f"dX.{chunk + 1}.{i}"))
         inner = self.tensor(f"dH.{chunk}.{i}", chunk)
         out = self.tensor(f"dX.{chunk}.{i}" if chunk else f"dX.{i}", chunk, "work" if chunk else "output")
-        self.statements.append(Map(inner, "gelu_grad", (gradient, f"H.{chunk}.{i}")))
+        self.statements.append(Map(inner, "gelu_grad", (f"H.{chunk}.{i}", gradient)))
         self.statements.append(Multiply(out, inner, f"W.{chunk}", ("b",)))
 
     def weight(self, chunk: int, i: int) -> None:
