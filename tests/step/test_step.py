@@ -466,6 +466,31 @@ def test_a_search_splits_heads_of_every_mixer():
     assert {x.tp for x in tried} == {1, 2}
 
 
+def test_a_tied_table_of_two_stages_has_its_gradients_summed():
+    """The first and the last of four stages; DualPipeV has both ends, and one table, in the first."""
+    model = replace(SMALL, tied=True)
+    tied, apart = (step(x, pp=4, batch=32, stack="megatron-plain") for x in (model, SMALL))
+    both = rates_of(NODE, "bf16", "megatron-plain")
+    summed = both.collective("all-reduce", (0, 6), SMALL.vocab * SMALL.hidden * 4.0)
+    assert tied.seconds - apart.seconds == pytest.approx(summed)
+    assert tied.by_stage == apart.by_stage
+    tied, apart = (step(x, pp=4, batch=32, schedule="dualpipe-v") for x in (model, SMALL))
+    assert tied.seconds <= apart.seconds
+    table = 2 * SMALL.vocab * SMALL.hidden
+    assert apart.by_stage[0]["weights"] - tied.by_stage[0]["weights"] == pytest.approx(table)
+
+
+def test_faster_links_make_no_step_that_waits_for_its_host_slower():
+    """A gather of weights was hidden behind the exchange of tokens, not behind the wait that it became."""
+    slow, machine = umm.machine("b200-8", nodes=4), {"fabric.bandwidth": "x2"}
+    sizes = {"ranks": 32, "batch": 16, "length": 512, "tp": 2, "ep": 8, "offload": "optimizer"}
+    one, other = (
+        step(find_model("qwen3-30b-a3b"), x, "fp8", "megatron-hybridep", keep_bf16="attention", **sizes)
+        for x in (with_settings(slow, machine), slow)
+    )
+    assert one.seconds <= other.seconds
+
+
 def test_experts_that_no_other_rank_holds_are_not_gathered():
     """mixtral-8x7b's experts, one a rank of 8; of the rest an eighth, and two of 32 layers' gathered."""
     model = find_model("mixtral-8x7b")

@@ -63,5 +63,5 @@ def step_kernels(asked: Question) -> list[Kernel]:
             add(layer_kernels(asked, layers[number], *asked.kind(number)), count)
             if number >= len(model.layers) and layers[number].expansions:
                 add(_kernels_of([*asked.prediction_parts, *parts[1]]), count)
-    add(update_kernels(asked, asked.stages[0]), 1.0)
+    add([*update_kernels(asked, asked.stages[0]), asked.tie], 1.0)
     return list(rows.values())

@@ -325,11 +325,25 @@ class Question:
         passes = Part(LOSS, (loss, loss._replace(name=DATA)), gradient=logits)
         return first, [head, end.gather(self.model.hidden), passes]
 
+    @property
+    def ends_at(self) -> tuple[int, ...]:
+        """The first rank of the embedding's stage and of the head's, once where these are one."""
+        p = self.parallel
+        stages = {stage_of(x, p.pp, p.schedule): None for x in (0, p.chunks - 1)}
+        return tuple(x * p.stage_ranks for x in stages)
+
+    @property
+    def tie(self) -> Kernel:
+        """The sum of a table's two gradients, where the head is in another stage and multiplies by it."""
+        group = self.ends_at if self.model.tied else ()
+        nbytes = self.ends[0].dense * self.stack.gradient_bytes
+        return self.shape.collective(UPDATE, "all-reduce", group, nbytes)
+
     @cached_property
     def ends(self) -> tuple[Cost, Cost]:
         """The embedding, and the last norm with the head and the loss."""
         table = -(-self.model.vocab // self.parallel.tp) * self.model.hidden
-        tied = self.model.tied and self.parallel.pp == 1
+        tied = self.model.tied and len(self.ends_at) == 1
         first, last = (
             _cost(*x) for x in zip(self.end_parts, (3, 12), (table, 0.0 if tied else table), strict=True)
         )
@@ -600,6 +614,7 @@ def _seconds(asked: Question) -> tuple[float, dict[str, float]]:
     busiest = max(range(p.pp), key=lambda x: stages[x].seconds)
     stage = stages[busiest]
     behind, before, update = max((update_seconds(asked, x) for x in stages), key=sum)
+    behind += asked.tie.seconds
     sent = count * (stage.sent + stage.returned)
     loss = count * stage.loss
     device = line.seconds + behind + before + update + stack.gap_s
