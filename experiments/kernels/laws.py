@@ -18,8 +18,8 @@ from experiments.kernels.chips import (
     RANKS,
     device,
 )
+from experiments.kernels.forms import forms
 from experiments.kernels.multiplies import TYPES, Law
-from experiments.kernels.rules import RULES
 from umm.machines import Machine
 from umm.machines.kernels import Issue
 
@@ -76,8 +76,7 @@ def fitted(rows: Mapping[str, pd.DataFrame], machine: Machine) -> Laws:
         for dtype in TYPES:
             some = mine[mine.gemm_dtype == dtype].reset_index(drop=True)
             if len(some) and (engine, dtype) != HOSTED:
-                rules = RULES.get((engine, some.system.iloc[0]), ()) if dtype == "fp8" else ()
-                kind = device(machine, dtype), TYPES[dtype], rules
+                kind = device(machine, dtype), TYPES[dtype], forms(engine, some.system.iloc[0], dtype)
                 laws[engine, dtype] = multiplies.fitted(some, *kind)
                 if (engine, dtype) == BY_CALL and some.system.iloc[0] in BLACKWELLS:
                     laws[PACKED, dtype] = multiplies.fitted(packed(some), *kind)

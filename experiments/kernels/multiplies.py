@@ -6,21 +6,12 @@ from dataclasses import dataclass, replace
 import numpy as np
 import pandas as pd
 
+from experiments.kernels.forms import Form
 from experiments.kernels.least_squares import cost, least
 from umm.arrays import Bools, Floats
 from umm.dtypes import element_bytes
 from umm.machines.kernels import Issue, Kernels
-from umm.machines.rules import Rule
 
-TILES = (
-    (64, 64), (64, 128), (128, 64), (128, 128), (128, 256), (256, 128), (64, 256), (256, 64),
-    (64, 32), (64, 16), (16, 64), (32, 64), (128, 32), (32, 128),
-)  # fmt: skip
-BY_ROWS = ((64, 64), (128, 128))
-COARSE = 128
-"""Rows of C above which kernels of Cutlass for 8 bits have the second of these tiles, whatever the columns:
-``sm90_fp8_dispatch_shape`` of SGLang and vLLM's dispatch by rows; the size is SGLang 0.5.14's by its rows."""
-SPLITS = (1, 2, 4, 8, 16)
 CHUNK = 512
 TYPES = {
     "bfloat16": "bfloat16", "fp8": "float8_e4m3", "fp8_block": "float8_e4m3:128", "nvfp4": "float4_e2m1",
@@ -50,38 +41,27 @@ class Law:
 
     Attributes:
         numbers: By name.
-        splits: Parts that k may be cut into.
         error: Geometric mean error on shapes that were not fitted.
         bias: Of the same.
-        coarse: Rows of C up to which the kernel has the first tile of BY_ROWS; 0 where a library chooses.
-        rules: Of the tiles that kernels have; () where a library chooses.
+        form: Properties that are not fitted.
     """
 
     numbers: Mapping[str, float]
-    splits: Sequence[int]
+    form: Form
     error: float = 0.0
     bias: float = 0.0
-    coarse: int = 0
-    rules: Sequence[Rule] = ()
-
-    @property
-    def tiles(self) -> Sequence[tuple[int, int]]:
-        """Tiles of the kernels."""
-        if self.rules:
-            return tuple(dict.fromkeys(x.tile for x in self.rules))
-        return BY_ROWS if self.coarse else TILES
 
     def kernels(self, device: Device, dtype: str, issues: tuple[Issue, ...] = ()) -> Kernels:
         """Return the kernels."""
         x = self.numbers
         return Kernels(
-            units=device.units, tiles=self.tiles, splits=tuple(self.splits),
+            units=device.units, tiles=tuple(self.form.tiles), splits=tuple(self.form.splits),
             rate=x["value"] * device.peak / device.units, itemsize=element_bytes(dtype.partition(":")[0]),
             feed=x["feed"], start_s=x["start"], ramp_s=x["ramp"], store=x["store"], memory=x["memory"],
             tail=x["tail"], overlap=x["overlap"], split_s=x.get("split", 0.0), reduce=x.get("reduce"),
             norm=x["norm"], boost_s=x.get("boost", np.inf), sustained=x.get("sustained", 1.0),
             cast=x.get("cast"), cast_unit=x.get("cast_unit"), cast_row_s=x.get("cast_row", 0.0),
-            issues=issues, coarse=self.coarse, rules=tuple(self.rules),
+            issues=issues, coarse=self.form.coarse, rules=tuple(self.form.rules),
         )  # fmt: skip
 
     def seconds(
@@ -95,73 +75,49 @@ class Law:
 
 
 SHARES = ("tail", "overlap", "sustained")
-SLOWED = {"boost": 5e-4, "sustained": 0.8}
-CAST = {"cast": 1.5e12, "cast_unit": 1e11, "cast_row": 1e-9}
 MOST_VALUE = 1.05
 """Of the peak, which the rate inside a tile is not above."""
 
 
-def fitted(rows: pd.DataFrame, device: Device, dtype: str, rules: Sequence[Rule] = ()) -> Law:
+def fitted(rows: pd.DataFrame, device: Device, dtype: str, forms: Sequence[Form]) -> Law:
     """Return the law that fits the seconds of multiplies, with its error on half of the shapes.
 
-    Several forms are tried: k split or not, A rounded before or not, tiles by rows. The one of the least cost
-    is kept, one of more numbers only if it is better by more than 3 %. Tiles by rules are not compared: they
-    are what a kernel has.
+    The form of the least cost is kept, a later one only if it is better by more than 3 %.
 
     Args:
         rows: ``m``, ``n``, ``k`` and ``latency`` in ms.
         device: What they ran on.
         dtype: Of A and B.
-        rules: Of tiles, by the engine's source.
+        forms: Of kernels that may be what the library has.
     """
     half = np.asarray(pd.util.hash_pandas_object(rows[["n", "k"]], index=False) % 2 == 0)
-    forms = [((1,), {}, 0), (SPLITS, {}, 0)]
-    if rules:
-        forms = [((1,), CAST, 0)]
-    elif dtype == "bfloat16":
-        forms += [(SPLITS, SLOWED, 0)]
-    else:
-        forms += [((1,), CAST, 0), (SPLITS, CAST, 0), ((1,), CAST, COARSE)]
     best: tuple[float, Law] | None = None
-    for splits, more, coarse in forms:
-        law, misfit = _fit(rows[half], device, dtype, splits, more, coarse, rules)
+    for form in forms:
+        law, misfit = _fit(rows[half], device, dtype, form)
         if best is None or misfit < BETTER * best[0]:
             best = misfit, law
     assert best is not None
     law = best[1]
     errors = np.log(law.seconds(device, dtype, rows[~half]) / rows.latency[~half].to_numpy() * 1e3)
-    more = {x: law.numbers[x] for x in CAST | SLOWED if x in law.numbers}
-    final, _ = _fit(rows, device, dtype, law.splits, more, law.coarse, rules)
+    more = {x: law.numbers[x] for x in law.form.more}
+    final, _ = _fit(rows, device, dtype, replace(law.form, more=more))
     return replace(final, error=float(np.expm1(np.abs(errors).mean())), bias=float(np.expm1(errors.mean())))
 
 
-def _fit(
-    rows: pd.DataFrame,
-    device: Device,
-    dtype: str,
-    splits: Sequence[int],
-    more: Mapping[str, float],
-    coarse: int = 0,
-    rules: Sequence[Rule] = (),
-) -> tuple[Law, float]:
+def _fit(rows: pd.DataFrame, device: Device, dtype: str, form: Form) -> tuple[Law, float]:
     itemsize = element_bytes(dtype.partition(":")[0])
     begin = {
         "value": 0.8, "feed": 4.4e-5 * device.peak * itemsize,
         "start": 2e-6, "ramp": 5e-7, "store": 3e10, "memory": 0.85 * device.memory, "norm": 3.0,
         "tail": 0.7, "overlap": 0.3,
     }  # fmt: skip
-    if len(splits) > 1:
+    if len(form.splits) > 1:
         begin |= {"split": 2e-6, "reduce": 2e12}
-    begin |= more
+    begin |= form.more
     measured = rows.latency.to_numpy() * 1e-3
 
     def law(at: Floats) -> Law:
-        return Law(
-            {x: _decoded(x, v) for x, v in zip(begin, at.tolist(), strict=True)},
-            splits,
-            coarse=coarse,
-            rules=rules,
-        )
+        return Law({x: _decoded(x, v) for x, v in zip(begin, at.tolist(), strict=True)}, form)
 
     def misfits(at: Floats) -> Floats:
         return np.log(law(at).seconds(device, dtype, rows) / measured)

@@ -64,8 +64,8 @@ def efficiency(
         f"[engines.{engine}.efficiency.kernels]",
         'source = "fitted with value"',
         f"units = {units}",
-        "tiles = [" + ", ".join(f'"{r}x{c}"' for r, c in law.tiles) + "]",
-        f"splits = {list(law.splits)}",
+        "tiles = [" + ", ".join(f'"{r}x{c}"' for r, c in law.form.tiles) + "]",
+        f"splits = {list(law.form.splits)}",
     ]
     for name, value in numbers.items():
         if name in RATES:
@@ -74,10 +74,10 @@ def efficiency(
             lines.append(f'{name} = "{time(value)}"')
         elif name != "value":
             lines.append(f"{name} = {value:.3g}")
-    if law.coarse:
-        lines.append(f"coarse = {law.coarse}")
-    if law.rules:
-        lines.append(f"rules = [{', '.join(map(_rule, law.rules))}]")
+    if law.form.coarse:
+        lines.append(f"coarse = {law.form.coarse}")
+    if law.form.rules:
+        lines.append(f"rules = [{', '.join(map(_rule, law.form.rules))}]")
     if issues:
         lines.append(f"issues = [{', '.join(map(_issue, issues))}]")
     return "\n".join([*lines, "measured = true", ""])

@@ -8,6 +8,7 @@ import pytest
 
 from experiments.common.machines import shipped
 from experiments.kernels import allreduces, collectives, multiplies, write
+from experiments.kernels.forms import Form
 from experiments.league import serving
 from experiments.league.rows import Game, cell, roughness
 from umm.cost import gemm_seconds
@@ -23,7 +24,7 @@ def made_up(numbers, count=120):
     random = np.random.default_rng(1)
     sizes = 2 ** random.integers(5, 13, size=(count, 3))
     rows = pd.DataFrame(sizes, columns=list("mnk"))
-    law = multiplies.Law(numbers, (1,))
+    law = multiplies.Law(numbers, Form())
     return rows.assign(latency=law.seconds(DEVICE, "bfloat16", rows) * 1e3 * (1 + 0.03 * (-1) ** rows.index))
 
 
@@ -33,7 +34,7 @@ def test_a_law_is_found_again_from_rows_of_it():
         "tail": 0.7, "overlap": 0.3,
     }  # fmt: skip
     rows = made_up(numbers)
-    law, _ = multiplies._fit(rows, DEVICE, "bfloat16", (1,), {})
+    law, _ = multiplies._fit(rows, DEVICE, "bfloat16", Form())
     assert law.numbers["start"] == pytest.approx(3e-6, rel=0.05)
     misfits = np.log(law.seconds(DEVICE, "bfloat16", rows) / rows.latency * 1e3)
     assert np.abs(misfits).mean() < 0.035
