@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterator, Mapping
 from functools import lru_cache, partial
+from itertools import product
 from typing import Any
 
 import numpy as np
@@ -9,7 +10,7 @@ import pandas as pd
 
 from experiments.kernels.attention import Chip
 from experiments.kernels.fitting import BETTER, FEW, Fit, Numbers, fitted, parted
-from umm.arrays import Floats
+from umm.arrays import Bools, Floats
 from umm.dtypes import rated
 from umm.machines.drafts.measured_serving import EXPERTS
 from umm.machines.experts import (
@@ -49,6 +50,16 @@ ARRIVED = {"arrived": True, "computed": True}
 """Of SGLang's rows, whose first expert gets what is of other ranks'."""
 BY_MEAN = (1.0, 1.11, 2.0)
 """TensorRT-LLM's generated kernels have 1: ``computeSelectedTileN`` rounds to the next power of two."""
+REPLAYED = {("trtllm 1.3.0rc20", "bfloat16"), ("trtllm 1.3.0rc20", "fp8")}
+"""Versions and types whose collector kept tuned tactics in a file that several splits of models share.
+
+A file is named for the type, hidden columns, and inner columns and experts of a rank, and is read where its
+name only begins so. TensorRT-LLM knows tactics by the split, too, so all but the split that was tuned first
+ran the default tactic, up to 8 times as long: half of the rows whose file has another split, of others none.
+
+Source: ai-dynamo/aiconfigurator, collector/trtllm/collect_moe.py, cache_path; NVIDIA/TensorRT-LLM,
+_torch/autotuner.py, choose_one.
+"""
 IN_STEP = "mxfp4:float8"
 """Type of kernels whose rows of 8 bits the first tiles read in step."""
 
@@ -73,7 +84,28 @@ def rows_of(table: pd.DataFrame) -> pd.DataFrame:
     ungated = ~table.library.isin(GATED_ALONE).to_numpy()
     rows["gated"] = ~(ungated & np.array([x in PLAIN for x in models]))
     rows["model"] = rows.hidden.astype(str) + "x" + rows.inter.astype(str)
+    kept = [x in REPLAYED for x in zip(table.library, table.moe_dtype, strict=True)]
+    rows["replayed"] = np.array(kept) & _share_files(rows)
     return rows
+
+
+def _share_files(rows: pd.DataFrame) -> Bools:
+    """Return which rows had a file of tuned tactics whose name another split's begins with."""
+    result = np.zeros(len(rows), dtype=bool)
+    for _, some in rows.groupby(["dtype", "hidden"]):
+        models, splits = (
+            some[list(x)].drop_duplicates().itertuples(index=False, name=None)
+            for x in (("inter", "experts", "top_k"), ("tp", "ep"))
+        )
+        files = [
+            f"{inter // tp}_{experts // ep}"
+            for (inter, experts, _), (tp, ep) in product(models, splits)
+            if inter % tp == 0 and experts % ep == 0
+        ]
+        names = [f"{r.inter // r.tp}_{r.experts // r.ep}" for r in some.itertuples()]
+        shared = {x: sum(y.startswith(x) for y in files) > 1 for x in set(names)}
+        result[some.index] = [shared[x] for x in names]
+    return result
 
 
 @lru_cache(maxsize=2**14)

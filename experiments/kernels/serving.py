@@ -56,7 +56,8 @@ def fits(
             if (system, engine, name) == MISLABELLED:
                 some = some[some.num_heads == some.num_key_value_heads]
             if kind == "experts":
-                fitted = experts.tables(experts.rows_of(some), device)
+                rows = experts.rows_of(some)
+                fitted = experts.tables(rows[~rows.replayed].reset_index(drop=True), device)
             else:
                 latent = variant == "mla"
                 systems = attention.family_of(system)

@@ -69,7 +69,10 @@ def games(folder: Path) -> Iterator[Game]:
             if (system, key, table) == MISLABELLED:
                 judges = judges & np.asarray(rows.heads == rows.kv_heads)
             tabled = _with_table(machine, some[~np.asarray(judges)])
-            yield Game(f"{system} {key} {table}", machine, tabled, kind, rows[judges])
+            replayed = rows.get("replayed", pd.Series(False, rows.index))
+            for which, beside in ((~replayed, ""), (replayed, ", tactics of another split")):
+                if (judges & which).any():
+                    yield Game(f"{system} {key} {table}{beside}", machine, tabled, kind, rows[judges & which])
 
 
 def _asked(kernel: str) -> str:

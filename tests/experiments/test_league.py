@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from experiments.common.machines import shipped
-from experiments.kernels import allreduces, collectives, multiplies, write
+from experiments.kernels import allreduces, collectives, experts, multiplies, write
 from experiments.kernels.forms import Form
 from experiments.league import serving
 from experiments.league.rows import Game, cell, roughness
@@ -65,6 +65,17 @@ def test_the_host_is_seen_where_no_multiply_takes_less():
     rows["latency"] = [0.06, 0.09, 0.18, 0.09]
     kinds = (Issue(time="0 s"), Issue(time="0 s", rows=31), Issue(time="0 s", unless=[64, 128]))
     assert [round(x.time * 1e6) for x in multiplies.edges(rows, kinds)] == [90, 60, 180]
+
+
+def test_experts_are_replayed_where_a_file_of_tactics_has_another_split():
+    """4 experts of 512 columns of two splits, 1 of 1024 whose file may be that of 16, and 16 and 8 alone."""
+    rows = pd.DataFrame({"num_tokens": 64, "hidden_size": 4096, "topk": 8}, range(5))
+    rows["inter_size"], rows["num_experts"] = [1024, 2048, 1024, 1024, 1024], [16, 16, 16, 16, 32]
+    rows["moe_tp_size"], rows["moe_ep_size"] = [2, 4, 1, 1, 1], [4, 4, 16, 1, 4]
+    rows["system"], rows["library"], rows["latency"] = "h100_sxm", "trtllm 1.3.0rc20", 0.1
+    rows["kernel_source"], rows["distribution"], rows["moe_dtype"] = "a", "balanced", "fp8"
+    assert experts.rows_of(rows).replayed.tolist() == [True, True, True, False, False]
+    assert not experts.rows_of(rows.assign(moe_dtype="fp8_block")).replayed.any()
 
 
 def test_laws_go_to_the_end_of_a_file_in_the_place_of_older_ones(tmp_path):
