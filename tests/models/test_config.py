@@ -113,6 +113,13 @@ def test_biases_of_latent_vectors_are_said_not_to_be_priced():
     assert model(BASE, attention_bias=True).not_modelled == {}
 
 
+def test_a_tower_without_sizes_that_can_be_is_counted_apart_and_named():
+    for size in (-1, 10**400):
+        result = model(BASE, vision_config={"hidden_size": size, "depth": 2})
+        assert result.vision == 0
+        assert result.not_modelled["vision_config"] == "neither counted nor priced"
+
+
 def test_a_vocabulary_that_no_key_says_is_named():
     """Gemma 3's class has one, others do not, and count neither embedding nor head."""
     bare = {key: value for key, value in BASE.items() if key != "vocab_size"}
@@ -137,6 +144,9 @@ def test_other_unknown_keys_are_named_and_those_that_are_off_are_not():
         (BASE | {"hybrid_override_pattern": "**"}, "num_hidden_layers 4"),
         (BASE | {"hybrid_override_pattern": [["*"]]}, "must list the blocks of all layers"),
         (BASE | {"num_experts": 4}, "num_experts_per_tok"),
+        (BASE | EXPERTS | {"num_experts_per_tok": 7}, "has 6 experts, fewer than the 7 that a token takes"),
+        (BASE | {"block_auto_adjust_ff_dim": True, "block_ffn_dim_multiplier": 1e300}, "block_ffn_dim_multi"),
+        ({**BASE, "model_type": "mpt", "intermediate_size": None, "expansion_ratio": -4}, "expansion_ratio"),
         (BASE | {"num_hidden_layers": 10**6}, "num_hidden_layers of config.json is 1000000"),
         (BASE | {"hidden_size": "8"}, "hidden_size of config.json = '8' is not possible"),
         (BASE | {"hidden_act": ["gelu"]}, "hidden_act of config.json"),

@@ -294,10 +294,10 @@ def _mlp(keys: Keys, family: Family, needed: bool = True) -> Mlp:
         raise ProblemError(f"{keys.name_of(*names)} of {keys.path} is a list, which is not modelled")
     usual = None if needed else 1
     if family.gated is False:
-        usual = int(keys.real("expansion_ratio", default=4.0) * hidden)
+        usual = int(keys.factor("expansion_ratio", default=4.0) * hidden)
     ffn = keys.number(*names, default=usual, least=1)
     if keys.flag("block_auto_adjust_ff_dim"):  # LFM2
-        times, unit = keys.real("block_ffn_dim_multiplier", default=1.0), keys.number("block_multiple_of")
+        times, unit = keys.factor("block_ffn_dim_multiplier", default=1.0), keys.number("block_multiple_of")
         ffn = -(-int(times * (2 * ffn // 3)) // max(unit, 1)) * max(unit, 1)
     if keys.text("model_type") == "granitemoehybrid":  # where no experts are, the shared ones
         ffn = keys.number("shared_intermediate_size", default=ffn)
@@ -336,6 +336,8 @@ def _experts(keys: Keys, family: Family) -> Experts | None:
     if not top_k or not ffn:
         missing = "num_experts_per_tok" if not top_k else "moe_intermediate_size"
         raise ProblemError(f"{keys.path} has {experts} experts but not {missing}")
+    if top_k > experts:
+        raise ProblemError(f"{keys.path} has {experts} experts, fewer than the {top_k} that a token takes")
     if shared_ffn is None:
         shared_ffn = (many or family.shared) * ffn
     shared_ffn = whole_number(shared_ffn, f"width of shared experts of {keys.path}")

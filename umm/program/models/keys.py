@@ -8,6 +8,7 @@ from umm.errors import ProblemError
 from umm.files import real_number, shown, whole_number
 
 MAX_LAYERS = 1024  # layers of a model, and entries of a list by layer
+MAX_FACTOR = 2**20  # of a width over another
 
 # Names, tokens, text generation, how a checkpoint was trained or is loaded.
 _OF_FILES = """
@@ -144,10 +145,12 @@ class Keys:
             value = int(value)
         return whole_number(value, f"{self.name_of(*names)} of {self.path}", least, 2**48)
 
-    def real(self, *names: str, default: float) -> float:
-        """Return a finite number; the default if none of the keys has a value."""
-        value = self.get(*names)
-        return default if value is None else real_number(value, f"{self.name_of(*names)} of {self.path}")
+    def factor(self, *names: str, default: float) -> float:
+        """Return a number by which widths are multiplied; the default if none of the keys has a value."""
+        value, what = self.get(*names), f"{self.name_of(*names)} of {self.path}"
+        if value is not None and not 0 <= real_number(value, what) <= MAX_FACTOR:
+            raise ProblemError(f"{what} is {shown(value)}; a width is at most {MAX_FACTOR} times another")
+        return default if value is None else float(value)
 
     def flag(self, *names: str, default: bool = False) -> bool:
         """Return true or false; the default if none of the keys has a value.

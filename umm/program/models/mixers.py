@@ -288,7 +288,7 @@ def mamba_of(keys: Keys, hidden: int = 0) -> Mamba | Selective:
     alone = keys.get("state_size") is not None
     conv = keys.number("conv_kernel", "mamba_d_conv", default=4, least=1)
     state = keys.number("ssm_state_size", "mamba_d_state", "state_size", default=None, least=1)
-    expand = keys.real("expand", "mamba_expand", default=2.0)
+    expand = keys.factor("expand", "mamba_expand", default=2.0)
     conv_bias = keys.flag("use_conv_bias", "mamba_conv_bias", default=True)
     bias = keys.flag("mamba_proj_bias", *(("use_bias",) if alone else ()))
     keys.get("mamba_inner_layernorms", "projectors_bias")
@@ -335,6 +335,6 @@ def pruned_ffn(block: Keys, hidden: int, usual: int) -> int:
             raise ProblemError(f"{block.path} has {key}, which is not modelled: block_configs")
     if block.flag("no_op"):
         return 0
-    times = block.real("ffn_mult", default=0.0)
+    times = block.factor("ffn_mult", default=0.0)
     ffn = block.number("intermediate_size", default=usual)
     return -(-int(2 * times * hidden / 3) // _ROUND) * _ROUND if times else ffn

@@ -37,4 +37,4 @@ def vision_parameters(tower: Any, hidden: int, model_type: str) -> tuple[int, bo
 
 
 def _size(tower: Mapping[str, Any], *names: str, usual: int = 0) -> int:
-    return next((tower[x] for x in names if type(tower.get(x)) is int), usual)
+    return next((tower[x] for x in names if type(tower.get(x)) is int and 0 < tower[x] < 2**48), usual)
