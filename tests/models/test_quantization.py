@@ -30,6 +30,7 @@ def test_eight_bits_halve_the_bytes_of_matrices_and_of_nothing_else():
         ({"quant_method": "modelopt", "quant_algo": "NVFP4"}, "nvfp4", 4.5),
         ({"quant_method": "gptq", "bits": 4, "group_size": 128}, "int4", 4 + 20 / 128),
         ({"quant_method": "awq", "bits": 8, "group_size": -1}, "int8", 8),
+        ({"quant_method": "quark", "global_quant_config": {"weight": {"dtype": "fp4"}}}, "mxfp4", 4.25),
         ({"quant_method": "bitsandbytes", "load_in_8bit": True}, "int8", 8),
         ({"quant_method": "bitsandbytes", "load_in_4bit": True}, "int4", 4.5),
         (

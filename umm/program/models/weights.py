@@ -53,6 +53,12 @@ _ALGORITHMS = {
     "W8A8_SQ_PER_CHANNEL": _stored(8, "int", 0),
     "W8A16": _stored(8, "int", 0),
 }
+_QUARK = {
+    "fp4": _stored(4, "float", 32),
+    "fp8_e4m3": _stored(8, "float", 0),
+    "int8": _stored(8, "int", 0),
+    "int4": _stored(4, "int", 128),
+}
 
 
 @dataclass(frozen=True)
@@ -213,6 +219,10 @@ def _of_method(config: Mapping[str, Any], method: Any) -> Stored | None:
             bits = bits if bits in (2, 3, 4, 8) else 4
             # A scale of 16 bits and a zero for each group, also where zeros are alike.
             return Stored(f"int{bits}", bits + ((16 + bits) / group if group > 0 else 0.0))
+        case "quark":  # AMD's
+            usual = config.get("global_quant_config")
+            weight = usual.get("weight") if isinstance(usual, dict) else None
+            return _QUARK.get(str(weight.get("dtype"))) if isinstance(weight, dict) else None
         case "bitsandbytes":
             if not config.get("load_in_4bit"):
                 return _stored(8, "int", 0)
