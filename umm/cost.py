@@ -530,7 +530,8 @@ def sparse_seconds(
     Args:
         count: Heads of queries.
         keys: The keys that they see.
-        indexer: Index heads, the columns of one, and the keys that a query attends to at most.
+        indexer: Index heads, the columns of one, and the keys that a query attends to at most. Without heads
+            the choice is that of a layer before.
         cached: Type of keys and values.
         backward: Whether they are the gradients: operands and results move twice, scores once more.
         pace: Factors of the device on the machine's numbers.
@@ -545,7 +546,7 @@ def sparse_seconds(
     nbytes = (2 if backward else 1) * (elements * itemsize(dtype) + of_keys * itemsize(cached))
     rate = machine.attention_rate(dtype, backward)
     arithmetic = flop / (machine.peak(dtype) * max(rate.value) * rate.sustained)
-    traffic = (nbytes + 2 * SCORE * pairs) / machine.pass_bandwidth
+    traffic = (nbytes + (2 * SCORE * pairs if indices else 0)) / machine.pass_bandwidth
     least = max(arithmetic / float(pace.peak), traffic / float(pace.memory))
     return SPARSE_KERNELS * machine.launch_s + least
 

@@ -11,10 +11,10 @@ from strategies import layout_texts
 
 import umm
 from umm.checks import random_inputs
+from umm.cost import sparse_seconds
 from umm.errors import ProblemError
 from umm.interval import Interval
 from umm.plans.lower import lower
-from umm.plans.statements.sparse import sparse_seconds
 from umm.program import Multiply, Outline, Shape
 from umm.program.functions.attention import Heads
 from umm.program.layers import repeated
@@ -248,18 +248,9 @@ def test_shapes_that_do_not_fit_are_refused():
 
 def test_an_index_head_more_moves_its_columns_and_a_weight_of_every_query():
     machine, heads = umm.machine("h100-8"), Heads(128, 1, 64, 64, True)
+    rows = Interval(0, 64)
     one, two = (
-        sparse_seconds(
-            machine,
-            "bfloat16",
-            heads,
-            Interval(0, 64),
-            8,
-            Interval(0, 64),
-            (count, 32, 16),
-            "bfloat16",
-            False,
-        )[1]
+        sparse_seconds(machine, "bfloat16", heads, rows, 8, rows, (count, 32, 16), "bfloat16", False)
         for count in (1, 2)
     )
     assert (two - one) * machine.pass_bandwidth == pytest.approx(64 * (32 + 1) * 2)

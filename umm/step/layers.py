@@ -268,12 +268,20 @@ def pieces(block: Attention | LatentAttention, length: int) -> list[tuple[int, i
     return [(block.window, full), (rest, 1)]
 
 
-def _indexed(shape: Shape, indexer: Indexer, columns: int, weighing: int) -> Iterator[Part]:
-    """Yield what makes an indexer's queries of some columns, its key and columns that weigh the queries."""
-    made = (indexer.heads + 1) * indexer.head
-    yield shape.linear(columns, made - indexer.head, kept=0)
-    yield shape.linear(shape.hidden, indexer.head + weighing, kept=0)
-    yield shape.map(PROJECTION, shape.rows, 2.0 * made, 2.0 * made, made)
+def _indexed(shape: Shape, indexer: Indexer | None, columns: int, weights: int = 0) -> Iterator[Part]:
+    """Yield the multiplies of an indexer's queries and its key, and their rotation.
+
+    Args:
+        columns: Length of the rows that queries are made of.
+        weights: Columns that weigh the scores of heads.
+    """
+    if indexer is None or indexer.shared:
+        return
+    queries = indexer.heads * indexer.head
+    rotated = queries + indexer.head
+    yield shape.linear(columns, queries, kept=0)
+    yield shape.linear(shape.hidden, indexer.head + weights, kept=0)
+    yield shape.map(PROJECTION, shape.rows, 2.0 * rotated, 2.0 * rotated, rotated)
 
 
 def _attend(
@@ -325,8 +333,7 @@ def _(block: Attention, shape: Shape) -> Iterator[Part]:
     yield shape.map(PROJECTION, shape.rows, 2.0 * rotated, 2.0 * rotated, queries + keys + gate)
     if block.norms:
         yield shape.map(NORM, shape.rows, 2.0 * rotated, 3.0 * rotated, rotated)
-    if block.indexer:
-        yield from _indexed(shape, block.indexer, shape.hidden, 0)
+    yield from _indexed(shape, block.indexer, shape.hidden)
     yield _attend(shape, block, heads, max(1, heads // kv_heads), keys)
     yield shape.linear(heads * block.value, shape.hidden, kept=0, dtype=dtype, bias=block.out_bias)
     yield shape.scatter(shape.hidden)
@@ -346,8 +353,8 @@ def _(block: LatentAttention, shape: Shape) -> Iterator[Part]:
     yield shape.linear(block.kv_rank, heads * (block.head + block.value), dtype=dtype, module=up, entry=True)
     columns = heads * (2 * wide + block.value)
     yield shape.map(PROJECTION, shape.rows, 3.0 * heads * wide, 3.0 * heads * wide, columns, module=up)
-    if block.indexer:
-        yield from _indexed(shape, block.indexer, block.q_rank or shape.hidden, block.indexer.heads)
+    weights = block.indexer.heads if block.indexer else 0
+    yield from _indexed(shape, block.indexer, block.q_rank or shape.hidden, weights)
     yield _attend(shape, block, heads, 1, heads * (wide + block.value))
     yield shape.linear(heads * block.value, shape.hidden, kept=0, dtype=dtype)
     yield shape.scatter(shape.hidden)

@@ -98,7 +98,8 @@ class Rates:
         if key not in self._known:
             asked = "bfloat16", heads, rows, count * sequences, Interval(0, heads.keys)
             if indexer:
-                choice = indexer.heads * sequences, indexer.head, indexer.top_k
+                sizes = (0, 0) if indexer.shared else (indexer.heads * sequences, indexer.head)
+                choice = *sizes, indexer.top_k
                 alone = sparse_seconds(self.machine, *asked, choice, "bfloat16", backward)
             else:
                 alone = attention_seconds(self.machine, *asked, backward)

@@ -158,7 +158,9 @@ def model_of(values: Any, path: str, ignore: Collection[str] = ()) -> Model:
         key = keys.name_of("enable_moe_block", "residual_moe")
         not_modelled[key] = "the MLP beside experts is priced as shared ones, without norms of its own"
     if "shared" in (keys.get("indexer_types") or ()):
-        not_modelled["indexer_types"] = "layers that share a choice of keys are simulated as if each chose"
+        not_modelled["indexer_types"] = (
+            "in a chain, layers that share a choice of keys are priced as if each chose"
+        )
     if any(isinstance(x.mixer, Selective) and x.mixer.norms for x in layers):
         not_modelled[keys.name_of("mamba_dt_rank", "time_step_rank")] = "norms of time steps are not priced"
     side_by_side = any(x.mixer and x.expansions and x.norms == 1 for x in layers)
