@@ -182,3 +182,11 @@ def test_a_point_of_many_layers_is_compared_with_the_search_as_that_counts():
     megatron = point_of(case_of(replace(state, layouts="megatron")))
     assert megatron.here[0] == pytest.approx(result.named["megatron"], rel=1e-9)
     assert megatron.here[0] != megatron.trace.makespan_s
+
+
+def test_a_size_that_is_refused_says_what_stands_in_its_place():
+    state, mistakes = read("?m=lots&ranks=+4+&a=+col")
+    assert mistakes == [
+        "m: 'lots' is not a size; write it like 49152, 48K, 2M (2097152) or 1e6; the page takes 8192"
+    ]
+    assert (state.m, state.ranks, state.a) == (8192, 4, "col")

@@ -33,9 +33,10 @@ def read(query: str, start: S, changed: Callable[[S, str, str], S]) -> tuple[S, 
     state, mistakes = start, []
     for name, text in pairs:
         try:
-            state = changed(state, name, text)
+            state = changed(state, name, text.strip())
         except InputError as error:
-            mistakes.append(str(error))
+            kept = getattr(state, name, "")  # mostly the default: an address has each part once
+            mistakes.append(f"{error}; the page takes {kept}" if kept else str(error))
     return state, mistakes
 
 
@@ -111,6 +112,6 @@ def plain(most: int = 120) -> Reader:
             raise InputError(
                 f"{name} of {len(text)} characters is not read; it has at most {most}, printable"
             )
-        return text.strip()
+        return text
 
     return check
