@@ -15,7 +15,7 @@ from umm.explorer import answer
 from umm.explorer.app import as_json
 from umm.explorer.background import Behind
 from umm.explorer.background import look as look_sure
-from umm.explorer.copies import as_command
+from umm.explorer.copies import as_command, as_python
 from umm.explorer.point import case_of, point_of, tried
 from umm.explorer.savings import grow, search_each
 from umm.explorer.search import look
@@ -338,10 +338,16 @@ def test_a_pinned_point_stands_beside_this_one():
     assert f"Th(children='memory', scope='row'), Td('{pinned}'), Td('{shown}')" in text
 
 
-def test_a_dropped_machine_is_a_machine():
+def test_a_dropped_machine_is_a_machine_and_its_file_that_of_the_command(tmp_path, monkeypatch):
     text = named_file("pvc-12").read_text()
-    point = point_of(case_of(State(machine="mine"), {"mine": text}))
-    assert (point.machine.name, point.problem.ranks) == ("mine", 12)
+    state = State(**{**vars(SMALL), "machine": "mine"})
+    point = point_of(case_of(state, {"mine": text}))
+    assert (point.machine.name, case_of(State(machine="mine"), {"mine": text}).ranks) == ("mine", 12)
+    (tmp_path / "mine.toml").write_text(text)
+    monkeypatch.chdir(tmp_path)
+    result = CliRunner().invoke(main, [*shlex.split(as_command(state))[1:], "--json"])
+    assert json.loads(result.stdout)["predicted"]["makespan_s"] == point.trace.makespan_s
+    assert "'mine.toml:tf32 nodes=2'" in as_python(State(machine="mine:tf32", nodes=2), 16)
 
 
 def test_a_machine_multiplies_in_tf32_as_on_the_command_line():

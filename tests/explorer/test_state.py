@@ -134,7 +134,7 @@ def test_a_text_of_an_address_is_one_word_of_the_command():
     """Who copies the command from a link runs nothing else."""
     state = State(machine="x; touch here", given="a=row&&b")
     words = shlex.split(as_command(state))
-    assert words[words.index("--machine") + 1] == "x; touch here"
+    assert words[words.index("--machine") + 1] == "x; touch here.toml"
     assert words[words.index("--given") + 1] == "a=row&&b"
 
 

@@ -81,7 +81,7 @@ def as_toml(state: State) -> str:
 
 def _flags(state: State) -> dict[str, Any]:
     """Return the program and its machine, by the names of flags."""
-    flags: dict[str, Any] = {"machine": state.machine}
+    flags: dict[str, Any] = {"machine": state.machine_text}
     if state.chain:
         flags |= {"chain": state.chain, **state.sizes}
         flags |= {x: value for x, value in state.named.items() if value is not False}

@@ -21,6 +21,8 @@ from umm.explorer.address import (
     unknown,
     whole,
 )
+from umm.machines import machine_names
+from umm.machines.machine import TF32
 from umm.plans.multiply.options import Options, known
 from umm.program.models import PUBLIC, find_model
 from umm.program.models.layers import Attention
@@ -206,9 +208,15 @@ class State:
         return self.query or f"?machine={self.machine}"
 
     @property
+    def machine_text(self) -> str:
+        """The machine as a command takes it: by name, or the file of one that was dropped in."""
+        name, tf32, _ = self.machine.partition(TF32)
+        return self.machine if name in machine_names() else f"{name}.toml{tf32}"
+
+    @property
     def machine_named(self) -> str:
         """The machine's name with its number of nodes, as `umm.machine` takes it."""
-        return f"{self.machine} nodes={self.nodes}" if self.nodes else self.machine
+        return f"{self.machine_text} nodes={self.nodes}" if self.nodes else self.machine_text
 
     @property
     def point(self) -> "State":
