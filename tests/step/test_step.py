@@ -17,7 +17,7 @@ from umm.cli.main import main
 from umm.errors import InfeasibleError, InputError, ProblemError
 from umm.figures.steps import thinned
 from umm.machines.settings import with_settings
-from umm.profiles.kernel import MULTIPLY
+from umm.profiles.kernel import COLLECTIVES, MULTIPLY
 from umm.program.models import PUBLIC, find_model
 from umm.program.models.layers import Layer, Mamba
 from umm.step.kernels import layer_kernels, step_kernels
@@ -376,6 +376,24 @@ def test_a_layer_that_takes_the_choice_of_another_has_no_indexer():
     attention = [sum(x.seconds for x in some if x.kind == "attention") for some in kernels]
     assert flop[0] - flop[1] == 6 * 4096 * (2048 * 32 * 128 + 6144 * (128 + 32))
     assert attention[1] < attention[0]
+
+
+@pytest.mark.parametrize("name", ["llama-3-8b", "deepseek-v3", "nemotron-3-nano"])
+@pytest.mark.parametrize(
+    "sizes",
+    [{"tp": 8}, {"recompute": "full"}, {"tp": 2, "precision": "fp8", "zero": 1, "keep_bf16": "last:2"}],
+)
+def test_the_kernels_of_a_step_take_as_long_as_its_parts(name, sizes):
+    """Of layers, the loss and the optimizer; collectives are communication alone."""
+    sizes = {"ranks": 8, "batch": 16, "length": 512, "precision": "bf16", "zero": 0} | sizes
+    rates = rates_of(NODE, sizes["precision"])
+    asked = question(with_prediction(find_model(name), 1), Parallel(**sizes), rates)
+    parts = predict(asked).parts
+    took = sum(x.seconds * x.calls for x in step_kernels(asked) if x.kind not in COLLECTIVES)
+    ends = [x for part in asked.end_parts[1] for x in part.kernels if x.kind not in COLLECTIVES]
+    heads = 2 * asked.parallel.micro_batches  # the model's, and that of a depth of prediction
+    assert parts["loss"] == pytest.approx(heads * sum(x.seconds * x.calls for x in ends))
+    assert took == pytest.approx(parts["layers"] + parts["loss"] + parts["optimizer"])
 
 
 def test_prices_that_questions_share_are_of_their_own_sizes():

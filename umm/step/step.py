@@ -56,7 +56,7 @@ class Cost(NamedTuple):
     experts: float = 0.0  # weights of a rank's experts
     wide: float = 0.0  # of `dense`, those that stay in bfloat16
     wide_experts: float = 0.0  # of `experts`
-    loss: float = 0.0  # seconds of all these that belong to the loss
+    loss: float = 0.0  # seconds of kernels that belong to the loss
     offloaded: float = 0.0  # bytes kept in the host's memory from forward to backward
     waits: float = 0.0  # seconds forward in which the device has nothing to do but wait for its host
     # Bytes that its backward pass needs beside those kept, a layer at a time: several need the most of them.
@@ -352,7 +352,7 @@ class Question:
         if self.parallel.precision in self.stack.head_types:
             last = last._replace(wide=0.0)
         first, last = self._with_gathers(first), self._with_gathers(last)
-        return first, last._replace(loss=last.seconds)
+        return first, last._replace(loss=last.forward + last.data + last.weight)
 
     @cached_property
     def chunks(self) -> list[Cost]:
