@@ -1,6 +1,7 @@
 """A jaxpr, equation by equation, as nodes of :mod:`umm.program.graph`."""
 
 from collections.abc import Callable, Sequence
+from itertools import accumulate, pairwise
 from math import inf, prod
 from typing import Any
 
@@ -178,9 +179,8 @@ class Reader:
         return result
 
     def _split(self, equation: Any, x: Value) -> list[Any]:
-        ends = np.cumsum(equation.params["sizes"]).tolist()
-        axis = equation.params["axis"]
-        return [self.graph.sliced(x, axis, *y) for y in zip([0, *ends], ends, strict=False)]
+        axis, sizes = equation.params["axis"], equation.params["sizes"]
+        return [self.graph.sliced(x, axis, *y) for y in pairwise([0, *accumulate(sizes)])]
 
     def _gather(self, equation: Any, table: Any, tokens: Any) -> Any:
         """Take rows of a table, as an embedding does."""
@@ -286,7 +286,7 @@ class Reader:
         number = next((x.item() for x in values if isinstance(x, np.ndarray) and x.size == 1), None)
         if any(isinstance(x, Statistic) for x in values):
             return scores._replace(done=name == "div") if name in ("sub", "div") else None
-        if name in ("mul", "div") and number is not None and (name == "mul" or scores is values[0]):
+        if name in ("mul", "div") and number is not None:
             return scores._replace(scale=scores.scale * (number if name == "mul" else 1 / number))
         if name == "select_n":
             which, fill = values[0], next(x for x in values[1:] if x is not scores)

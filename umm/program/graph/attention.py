@@ -33,14 +33,14 @@ def attend(
         rotary: Rotary columns of queries, and of keys, if they are arrays of their own.
         causal: Whether a query sees no later key.
         window: Keys that the last query sees.
-        scale: Factor of the products; the root of the columns if None.
+        scale: Factor of the products; one over the root of the columns if None.
     """
     sequences, heads, tokens, head = q.shape
     if not all(map(_beside, (q, k, v, *rotary[:1]))) or v.shape[-1] != head:
         return None
     of_keys = k.node.cols // head
     usual = head + sum(x.shape[-1] for x in rotary[:1])
-    over = usual if scale is None else max(1, round(scale**-2))
+    over = max(1, round(scale**-2)) if scale else usual
     factor = 1.0 if scale is None else scale * over**0.5
     if abs(factor - 1) > 1e-6:  # what no whole number under a root is
         scaled = [graph.elements("*", x, factor, shape=x.shape) for x in (q, *rotary[:1])]
