@@ -127,10 +127,15 @@ class Saver(Executor, Protocol):
         """
 
 
+def cannot_save(name: str) -> InputError:
+    """Return the refusal of an executor that keeps no checkpoints."""
+    return InputError(f"executor {name} saves no matrices; numpy, mpi and cuda do")
+
+
 def saver(performer: Executor, name: str) -> Saver:
     """Return an executor as one that can save; InputError if it cannot."""
     if not getattr(performer, "saves", False):
-        raise InputError(f"executor {name} saves no matrices; numpy, mpi and cuda do")
+        raise cannot_save(name)
     return cast(Saver, performer)
 
 
