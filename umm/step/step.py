@@ -640,7 +640,7 @@ def _bytes(asked: Question, stage: Cost, activations: float) -> dict[str, float]
     """Return the bytes of a rank of a stage, by part."""
     p, stored = asked.parallel, STORED[asked.parallel.precision]
 
-    def there(dense: float, experts: float) -> float:
+    def resident(dense: float, experts: float) -> float:
         moved = dense + (experts if len(p.expert_data_group) > 1 else 0.0)
         gathered = GATHERED * moved * p.pp / len(asked.model.layers) if p.shards > 1 else 0.0
         return _share(p, dense, experts, False) + gathered
@@ -654,9 +654,9 @@ def _bytes(asked: Question, stage: Cost, activations: float) -> dict[str, float]
         overlapped = p.tokens * asked.model.hidden * (GATHER_BUFFERS * (stored or BF16) + SUM_BUFFERS * BF16)
     # Multiplies in few bits read copies of the weights by rows and by columns, with bfloat16 ones or alone.
     weight = 2 * stored + (0 if asked.stack.keeps_stored(p.precision) else BF16)
-    wide = there(stage.wide, stage.wide_experts)
+    wide = resident(stage.wide, stage.wide_experts)
     return {
-        "weights": (there(stage.dense, stage.experts) - wide) * weight + wide * BF16,
+        "weights": (resident(stage.dense, stage.experts) - wide) * weight + wide * BF16,
         "gradients": gradients * asked.stack.gradient_bytes,
         "optimizer": 0.0 if p.offload == "optimizer" else states * STATES[p.optimizer] * FP32,
         "activations": activations * (1.0 + asked.stack.graph_share),

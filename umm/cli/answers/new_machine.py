@@ -227,8 +227,7 @@ def _write(
 ) -> None:
     """Write the file of a new machine, if its content is a machine.
 
-    InputError for a file that is there already, or a name that cannot be one. MachineError for what cannot
-    be.
+    InputError for a file that exists, or a name that cannot be one. MachineError for content that is none.
 
     Args:
         tables: Texts of the tables beside the file, empty for none; None to keep those of the same machine.

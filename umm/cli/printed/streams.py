@@ -79,8 +79,8 @@ def time_is_up() -> float | None:
 def share_of_time(blocks: int) -> Iterator[Callable[[], bool]]:
     """Interrupt a block after its share of the remaining limit of time, if there is one.
 
-    What it does not use is left for those that follow. It is given what says whether its share is used up;
-    it cannot be interrupted after that.
+    Unused time is left for those that follow. The block is given a function that says whether its share is
+    used up, and is interrupted at most once.
 
     Args:
         blocks: That share what is left, this one included.

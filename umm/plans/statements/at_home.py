@@ -52,8 +52,8 @@ def products_at_home(
 ) -> list[Schedule]:
     """Return the one-sided schedules of multiplies whose products a rank can add up before they move.
 
-    Every rank multiplies what it owns, for the same others in the same order. There are none where ranks
-    cannot, or would move more so than one multiply after another.
+    Every rank multiplies what it owns, for the same others in the same order. Empty if ranks cannot, or would
+    move more than by one multiply after another.
     """
     if len(statements) < 2 or completing(options)["movement"] != FLAT or any(x.beside for x in statements):
         return []

@@ -33,6 +33,6 @@ class Context(NamedTuple):
 def write(statement: Statement, build: Builder, context: Context) -> str | None:
     """Write the actions of a statement; every replica of its results is complete afterwards.
 
-    Return how its sums move where that is one collective, for the schedule's options; else nothing, or None.
+    Return how its sums move, for the schedule's options; None or an empty text if not by one collective.
     """
     raise ScheduleError(f"no file of umm.plans.statements lowers a {statement.kind}")

@@ -75,8 +75,8 @@ def write_batch(build: Builder, statement: Multiply) -> None:
 def own_rows(statement: Multiply, tensors: Tensors) -> dict[int, list[Interval]] | None:
     """Return the rows of both factors at each rank of a batch AᵀB whose partial products need no gets.
 
-    So it is of gradients by weights where tokens are cut over ranks and weights are not. None if some rank
-    lacks columns of its tile of the output, or rows of one factor.
+    Gradients by weights are such where tokens are cut over ranks and weights are not. None if some rank lacks
+    columns of its tile of the output, or rows of one factor.
     """
     out, a, b = (tensors[x].layout for x in (statement.out, statement.a, statement.b))
     plain = statement.sequences == 1 and statement.groups == (1, 1, 1) and statement.batch_axes == (1, 1, 1)
