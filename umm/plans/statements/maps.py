@@ -84,7 +84,7 @@ class _Writing:
             # Unit 0 marks functions of whole rows, such as a softmax: parts of a row do not add up.
             if self.unit == 0 and "c" in known.adds_over:
                 # The result has no columns: each tile of it comes from whole rows.
-                cols = Interval(0, self.read.shape[1])
+                cols = Interval(0, max(self.build.layout(x).shape[1] for x in self.statement.reads))
                 for target in self.targets:
                     self._map(target, self._reads(target.rank, target.rows, cols))
             else:

@@ -68,7 +68,7 @@ def settled(graph: Graph, outputs: Sequence[Node]) -> tuple[list[Node], dict[Nod
             part.how["beside"] = x
         elif x.kind not in ("weight", "input", "given"):
             of_rows = run.axis == ROWS
-            part = replace(part, kind="rows" if of_rows else "given", reads=(x,) if of_rows else (), how={})
+            part = replace(part, kind="rows" if of_rows else "given", reads=(x,) * of_rows, how={}, width=0)
             if not of_rows:
                 part.how["apart"] = x.kind
         slices[key] = part
