@@ -266,6 +266,17 @@ def test_an_operation_and_its_gradients_are_the_modules(name):
         np.testing.assert_allclose(results[f"d{x.name}"], leaf.grad.numpy(), rtol=0, atol=1e-5)
 
 
+def test_a_part_that_is_changed_in_place_is_not_taken_as_it_was():
+    def halved(m, x, y, z):
+        h = x @ m.w
+        h[:, :7].mul_(0.5)
+        return h @ m.w.T
+
+    result = chain(Applied(halved), (torch.zeros(6, 10), torch.zeros(6, 14), torch.zeros(6, 1)))
+    assert "mul_" in result.unknown
+    assert result.share == 0.5
+
+
 def _heads(x):
     return x.reshape(2, 6, 4, 4).transpose(1, 2)
 

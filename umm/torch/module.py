@@ -20,7 +20,8 @@ def chain(module: Any, example_inputs: Any, *, name: str = "module") -> Traced:
 
     Repeated layers, the items of a ModuleList or Sequential, are one chain and their number. What compilers
     of frameworks do counts as done: elementwise operations and norms are fused, biases are added as a
-    multiply writes, and a softmax between two multiplies is fused attention.
+    multiply writes, and a softmax between two multiplies is fused attention. Rotary positions are priced;
+    executed, they turn neighbouring columns with a base of 10,000, whatever the module does.
 
     Args:
         module: An ``nn.Module``; on ``torch.device("meta")`` no weights are made.

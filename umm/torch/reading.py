@@ -56,6 +56,7 @@ UNARY = (
     "exp", "expm1", "log", "log1p", "sqrt", "rsqrt", "tanh", "sin", "cos", "abs", "sign", "sigmoid", "silu",
     "relu", "erf", "neg", "softplus",
 )  # fmt: skip
+VIEWS = ("slice", "select", "view", "transpose", "t", "permute", "squeeze", "unsqueeze", "expand", "detach")
 SOFTMAX = ("softmax", "_softmax")
 REDUCED = {"mean": "mean", "sum": "sum", "amax": "amax", "amin": "amin", "logsumexp": "logsumexp"}
 
@@ -100,6 +101,8 @@ class Reader:
             if plain in views and node.args[0] in self.tokens:
                 self.tokens[node] = self.tokens[node.args[0]]
             return
+        if plain != name:
+            self._forget_base(node.args[0], name)
         handler = getattr(self, f"_{plain.lower()}", None)
         result = None
         if plain in FREE:
@@ -147,6 +150,13 @@ class Reader:
         if isinstance(x, (list, tuple)):
             return [self._arg(y) for y in x]
         return self.values[x] if x.__class__.__name__ == "Node" else x
+
+    def _forget_base(self, part: Any, name: str) -> None:
+        """Count arrays of which a part is changed in place as not understood."""
+        while str(part.target).removeprefix("aten.").split(".")[0] in VIEWS:
+            part = part.args[0]
+            if isinstance(self.values[part], Value):
+                self.values[part] = self.graph.not_understood(name, shape_of(part))
 
     # Views
 
