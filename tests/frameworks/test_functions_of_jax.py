@@ -56,6 +56,10 @@ COMPUTED = {
     "a factor": (attention(lambda s: 0.3 * s), [(16, 16)] * 3),
     "parts of a product": (lambda q, k: jax.nn.glu(q @ k), [(6, 10), (10, 28)]),
     "a matrix by itself": (lambda q: q @ q.T, [(6, 10)]),
+    "a weight and its transpose": (
+        lambda q, k: (lambda t: jnp.einsum("sk,nk->sn", q, k) @ t.T)(k.T),
+        [(6, 10), (14, 10)],
+    ),
     "a number in an array": (lambda q, k: np.array([3.0]) * (q @ k), [(6, 10), (10, 14)]),
     "an exact gelu": (lambda q, k: jax.nn.gelu(q @ k, approximate=False), [(6, 10), (10, 14)]),
 }

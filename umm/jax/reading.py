@@ -40,7 +40,6 @@ class Reader:
     def __init__(self) -> None:
         self.graph, self.values = Graph(), dict[Any, Any]()
         self.counted: list[tuple[Node, int]] = []
-        self.used: set[Node] = set()
         self.flop = self.scans = 0
 
     def leaf(self, variable: Any, kind: str, label: str) -> None:
@@ -188,7 +187,6 @@ class Reader:
         takes_rows = tuple(numbers.collapsed_slice_dims) == (0,) and isinstance(tokens, Tokens)
         if not (takes_rows and isinstance(table, Value) and len(table.dims) == 2):
             return None
-        self.used.add(table.node)
         made = self.graph.add("embed", prod(shape[:-1]), shape[-1], table.node, tokens.value.node)
         return folded(made, shape[:-1], shape[-1:])
 
@@ -219,20 +217,20 @@ class Reader:
             of_keys = [right.index(x) for x in (*out[:2], out[3])]
             of_keys.append(next(i for i, x in enumerate(right) if x not in out))
             return Scores(permuted(a, order), permuted(b, of_keys), equation.outvars[0].aval.shape)
-        a = self._refolded(equation.invars[0], a, left, right, out)
-        self.used.add(a.node)
-        b = self._refolded(equation.invars[1], b, right, left, out, second=True)
-        self.used.add(b.node)
+        if a.node is not b.node:
+            a = self._refolded(a, left, right, out)
+            b = self._refolded(b, right, left, out, second=True)
         made = self.graph.contract(a, b, left, right, out)
         if made is not None:
             self.counted.append((made.node, flop))
         return made
 
-    def _refolded(
-        self, variable: Any, x: Value, mine: str, other: str, out: str, second: bool = False
-    ) -> Value:
+    def _refolded(self, x: Value, mine: str, other: str, out: str, second: bool = False) -> Value:
         """Return an argument that nothing has read with its letters as rows and columns of this multiply."""
-        if x.node.kind not in ("weight", "input") or x.node in self.used or hasattr(variable, "val"):
+        alike = [y for y, z in self.values.items() if isinstance(z, Value) and z.node is x.node]
+        if x.node.kind not in ("weight", "input") or any(self.values[y] is not x for y in alike):
+            return x
+        if any(x.node in y.reads for y in self.graph.nodes):
             return x
         sizes = dict(zip(mine, x.shape, strict=True))
         shared = [y for y in mine if y in other and y in out]
@@ -241,14 +239,12 @@ class Reader:
         rows, cols = (summed, kept) if second else (kept, summed)
         if len(x.dims) != len(mine) or any(y.axis == NONE for runs in x.dims for y in runs):
             return x
-        if self.values.get(variable) is not x:
-            return x
         rows = [*shared, *rows]
         x.node.rows, x.node.cols = prod(sizes[y] for y in rows), prod(sizes[y] for y in cols)
         placed = folded(x.node, [sizes[y] for y in rows], [sizes[y] for y in cols])
         by_letter = dict(zip([*rows, *cols], placed.dims, strict=True))
         result = Value(x.node, tuple(by_letter[y] for y in mine))
-        self.values[variable] = result
+        self.values |= dict.fromkeys(alike, result)
         return result
 
     # Attention
