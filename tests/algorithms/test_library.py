@@ -21,7 +21,7 @@ from umm.machines.settings import with_settings
 from umm.measure import measure
 from umm.plans.collectives.closed_forms import closed_form
 from umm.plans.collectives.collective import able, lowered
-from umm.plans.collectives.library import KERNELS, choose, least
+from umm.plans.collectives.library import KERNELS, choose, least, seconds_alone
 from umm.plans.collectives.program import Collective
 from umm.plans.collectives.replicas import summed
 from umm.schedules.races import races
@@ -633,6 +633,17 @@ def test_pairs_between_nodes_exchange_at_once_and_rings_of_one_rank_a_node_in_on
         choice = choose(machine, what, tuple(ranks), 32, 2**28)
         assert choice.chunks == 1
         assert choice.wait_s > 1e-4
+
+
+@pytest.mark.parametrize("name", ["a100-8", "h800-8", "mi250x-8"])
+def test_without_a_library_ranks_of_several_nodes_go_by_their_cards(name):
+    """Half of a gigabyte each way for two ranks; eight of one node take what eight ranks alone do."""
+    machine = umm.machine(name, nodes=2)
+    card = min(machine.link_bandwidth[x] for x in machine.route(0, 15))
+    assert seconds_alone(machine, "all-gather", (0, 15), 1e9) == pytest.approx(0.5e9 / card)
+    for what in FOUR:
+        apart, inside = (seconds_alone(machine, what, x, 1e9) for x in ((0, 8), tuple(range(8, 16))))
+        assert inside == closed_form(what, 1e9, machine, 8) < apart
 
 
 @pytest.mark.parametrize("what", ["all-reduce", "reduce-scatter", "reduce"])

@@ -27,7 +27,9 @@ class Groups(NamedTuple):
     bandwidth: float
 
 
-def closed_form(what: str, nbytes: float, machine: Machine, ranks: int, root: int = 0) -> float:
+def closed_form(
+    what: str, nbytes: float, machine: Machine, ranks: int, root: int = 0, members: tuple[int, ...] = ()
+) -> float:
     """Lower bound in seconds: bytes that enter or leave a rank, a node or half of the ranks, over its links.
 
     With W, the bytes/s of all links by which a rank hears from others, and D ranks: (D − 1)/D · V/W for an
@@ -37,6 +39,7 @@ def closed_form(what: str, nbytes: float, machine: Machine, ranks: int, root: in
 
     Args:
         nbytes: V: the whole gathered or reduced buffer; a rank's for an all-to-all.
+        members: Those of the ranks that take part; all if none is named.
 
     >>> from umm.machines import machine
     >>> tpu = machine("tpu-v5e-4")  # a ring of four, 50 GB/s each way
@@ -46,12 +49,12 @@ def closed_form(what: str, nbytes: float, machine: Machine, ranks: int, root: in
     Source: How to Scale Your Model, part 3; NVIDIA nccl-tests, PERFORMANCE.md.
     """
     if what in HALVES:
-        return sum(closed_form(half, nbytes, machine, ranks, root) for half in HALVES[what])
-    seconds = 0.0
+        return sum(closed_form(half, nbytes, machine, ranks, root, members) for half in HALVES[what])
+    seconds, members = 0.0, members or tuple(range(ranks))
     # Every cut of the machine gives a lower bound: the bytes that must cross it over its width. The largest
     # of them holds, and so does that of all groups of a family over the union of their links.
-    for groups, together in _families(machine, ranks, what in OUT):
-        moved = [moves(what, group.ranks, nbytes, ranks, root) for group in groups]
+    for groups, together in _families(machine, ranks, what in OUT, members):
+        moved = [moves(what, group.ranks, nbytes, len(members), root) for group in groups]
         seconds = max(
             seconds, sum(moved) / together, *(x / y.bandwidth for x, y in zip(moved, groups, strict=True))
         )
@@ -75,7 +78,7 @@ def bandwidth(machine: Machine, ranks: int) -> float:
     >>> [bandwidth(machine(name), p) / 1e9 for name, p in (("h100-8", 8), ("tpu-v5e-16", 16))]
     [374.0, 100.0]
     """
-    singles, together = _families(machine, ranks, False)[0]
+    singles, together = _families(machine, ranks, False, tuple(range(ranks)))[0]
     return min(together / ranks, *(group.bandwidth for group in singles))
 
 
@@ -90,22 +93,25 @@ def bus_factor(what: str, ranks: int) -> float:
 
 
 @lru_cache(maxsize=256)
-def _families(machine: Machine, ranks: int, out: bool) -> tuple[Groups, ...]:
+def _families(machine: Machine, ranks: int, out: bool, members: tuple[int, ...]) -> tuple[Groups, ...]:
     """Return the ranks one by one, by node or tier, and in halves."""
-    everyone = tuple(range(ranks))
-    order, half = ring_of(machine, everyone, ranks).order, ranks // 2
-    families: list[Sequence[Sequence[int]]] = [[[rank] for rank in everyone]]
+    order, half = ring_of(machine, members, ranks).order, len(members) // 2
+    families: list[Sequence[Sequence[int]]] = [[[rank] for rank in members]]
     if half:
         # Halves in ring order cut a ring or torus at few links; halves by number separate whole nodes.
-        families += [(order[:half], order[half:]), (everyone[:half], everyone[half:])]
-    nodes = tiers_of(machine, everyone, ranks)
+        families += [(order[:half], order[half:]), (members[:half], members[half:])]
+    nodes = tiers_of(machine, members, ranks)
     if len(nodes) > 1:
         families.append(nodes)
-    return tuple(_measured(machine, [frozenset(x) for x in family], ranks, out) for family in families)
+    return tuple(
+        _measured(machine, [frozenset(x) for x in family], ranks, out, members) for family in families
+    )
 
 
-def _measured(machine: Machine, family: Sequence[frozenset[int]], ranks: int, out: bool) -> Groups:
-    cuts = [_cut(machine, group, ranks, out) for group in family]
+def _measured(
+    machine: Machine, family: Sequence[frozenset[int]], ranks: int, out: bool, members: Sequence[int]
+) -> Groups:
+    cuts = [_cut(machine, group, ranks, out, members) for group in family]
 
     def width(links: Iterable[int]) -> float:
         return sum(float(machine.link_bandwidth[link]) for link in links)
@@ -119,10 +125,12 @@ def _measured(machine: Machine, family: Sequence[frozenset[int]], ranks: int, ou
     return Groups(tuple(groups), together)
 
 
-def _cut(machine: Machine, group: frozenset[int], ranks: int, out: bool) -> list[set[int]]:
+def _cut(
+    machine: Machine, group: frozenset[int], ranks: int, out: bool, members: Sequence[int]
+) -> list[set[int]]:
     """Return sets of links, of each of which all that reaches (or leaves) some ranks crosses one."""
     routes = set()
-    for inside, outside in product(group, set(range(ranks)) - group):
+    for inside, outside in product(group, set(members) - group):
         ends = machine.device_of(outside, ranks), machine.device_of(inside, ranks)
         # Routes are oriented to begin at the group, so that links at the same index form one layer of the
         # cut.
