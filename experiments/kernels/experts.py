@@ -12,7 +12,7 @@ from experiments.kernels.attention import Chip
 from experiments.kernels.fitting import BETTER, FEW, Fit, Numbers, fitted, parted
 from umm.arrays import Bools, Floats
 from umm.dtypes import rated
-from umm.machines.drafts.measured_serving import EXPERTS
+from umm.machines.drafts.measured_serving import EXPERTS, SPLIT, Split, may_replay, replayed
 from umm.machines.experts import (
     ALIGNED,
     FORMATS,
@@ -38,9 +38,18 @@ TUNED = {
         "1x1792", "1x3584", "1x7168", "1x14336", "8x1792", "8x2048", "8x3584", "8x4096", "8x7168", "16x1344",
         "16x1792", "16x2688", "16x3584", "16x7168", "16x14336", "64x640", "64x1280", "128x192", "512x64",
         "512x128",
-    }
+    },
+    ("h100_sxm", "sglang 0.5.14"): {
+        "8x2048", "8x4096", "8x7168", "16x1024", "16x2048", "64x192", "64x320", "64x384", "64x768", "64x1280",
+        "128x192", "128x352", "128x384", "128x512", "128x704", "128x768", "512x64", "512x128",
+    },
+    ("h200_sxm", "sglang 0.5.14"): {
+        "8x2048", "8x4096", "8x7168", "16x1024", "64x320", "64x1280", "64x2560", "128x192", "128x384",
+        "128x704", "128x768", "512x64", "512x128", "512x256",
+    },
 }  # fmt: skip
-"""Experts and inner columns that Triton's tiles are tuned for: files of vLLM's fused_moe/configs."""
+"""Experts and inner columns that Triton's tiles are tuned for in bfloat16: files of vLLM's fused_moe/configs,
+and of SGLang's moe_runner/triton_utils/configs those of models with gates that tables have."""
 
 ANY, LARGE, MARLIN = (8, 16, 32, 64, 128), (8, 16, 32, 64, 128, 256), (8, 16, 32, 48, 64)
 """Rows of tiles: of most kernels, of TensorRT-LLM's on Blackwell, and of Marlin's."""
@@ -50,16 +59,6 @@ ARRIVED = {"arrived": True, "computed": True}
 """Of SGLang's rows, whose first expert gets what is of other ranks'."""
 BY_MEAN = (1.0, 1.11, 2.0)
 """TensorRT-LLM's generated kernels have 1: ``computeSelectedTileN`` rounds to the next power of two."""
-REPLAYED = {("trtllm 1.3.0rc20", "bfloat16"), ("trtllm 1.3.0rc20", "fp8")}
-"""Versions and types whose collector kept tuned tactics in a file that several splits of models share.
-
-A file is named for the type, hidden columns, and inner columns and experts of a rank, and is read where its
-name only begins so. TensorRT-LLM knows tactics by the split, too, so all but the split that was tuned first
-ran the default tactic, up to 8 times as long: half of the rows whose file has another split, of others none.
-
-Source: ai-dynamo/aiconfigurator, collector/trtllm/collect_moe.py, cache_path; NVIDIA/TensorRT-LLM,
-_torch/autotuner.py, choose_one.
-"""
 IN_STEP = "mxfp4:float8"
 """Type of kernels whose rows of 8 bits the first tiles read in step."""
 
@@ -80,32 +79,24 @@ def rows_of(table: pd.DataFrame) -> pd.DataFrame:
     ]
     tuned = [TUNED.get(x, ()) for x in zip(table.system, table.library, strict=True)]
     rows["tuned"] = [x in some for x, some in zip(rows["shape"], tuned, strict=True)]
+    rows["tuned"] &= rows.kernel.str.contains(TRITON) & (rows.dtype == "bfloat16")
     models = zip(rows.hidden, rows.inter, rows.top_k, strict=True)
     ungated = ~table.library.isin(GATED_ALONE).to_numpy()
     rows["gated"] = ~(ungated & np.array([x in PLAIN for x in models]))
     rows["model"] = rows.hidden.astype(str) + "x" + rows.inter.astype(str)
-    kept = [x in REPLAYED for x in zip(table.library, table.moe_dtype, strict=True)]
-    rows["replayed"] = np.array(kept) & _share_files(rows)
+    rows["replayed"] = _replayed(table)
     return rows
 
 
-def _share_files(rows: pd.DataFrame) -> Bools:
-    """Return which rows had a file of tuned tactics whose name another split's begins with."""
-    result = np.zeros(len(rows), dtype=bool)
-    for _, some in rows.groupby(["dtype", "hidden"]):
-        models, splits = (
-            some[list(x)].drop_duplicates().itertuples(index=False, name=None)
-            for x in (("inter", "experts", "top_k"), ("tp", "ep"))
-        )
-        files = [
-            f"{inter // tp}_{experts // ep}"
-            for (inter, experts, _), (tp, ep) in product(models, splits)
-            if inter % tp == 0 and experts % ep == 0
-        ]
-        names = [f"{r.inter // r.tp}_{r.experts // r.ep}" for r in some.itertuples()]
-        shared = {x: sum(y.startswith(x) for y in files) > 1 for x in set(names)}
-        result[some.index] = [shared[x] for x in names]
-    return result
+def _replayed(table: pd.DataFrame) -> Bools:
+    """Return which rows may have run without tuned tactics; a table is a part of the splits of its models."""
+    may = [may_replay(*x) for x in zip(table.moe_dtype, table.kernel_source, strict=True)]
+    splits = [Split(*x) for x in table[["moe_dtype", *SPLIT]].itertuples(index=False, name=None)]
+    models = {x[:5] for x, tunes in zip(splits, may, strict=True) if tunes}
+    pairs = product(models, {x[5:] for x in splits})
+    every = {Split(*x, tp, ep) for x, (tp, ep) in pairs if x[2] % tp == 0 and x[4] % ep == 0}
+    shared = replayed(set(splits), every)
+    return np.array([tunes and x in shared for x, tunes in zip(splits, may, strict=True)])
 
 
 @lru_cache(maxsize=2**14)

@@ -73,7 +73,8 @@ def test_experts_are_replayed_where_a_file_of_tactics_has_another_split():
     rows["inter_size"], rows["num_experts"] = [1024, 2048, 1024, 1024, 1024], [16, 16, 16, 16, 32]
     rows["moe_tp_size"], rows["moe_ep_size"] = [2, 4, 1, 1, 1], [4, 4, 16, 1, 4]
     rows["system"], rows["library"], rows["latency"] = "h100_sxm", "trtllm 1.3.0rc20", 0.1
-    rows["kernel_source"], rows["distribution"], rows["moe_dtype"] = "a", "balanced", "fp8"
+    rows["kernel_source"], rows["distribution"] = "moe_torch_flow_cutlass", "balanced"
+    rows["moe_dtype"] = "fp8"
     assert experts.rows_of(rows).replayed.tolist() == [True, True, True, False, False]
     assert not experts.rows_of(rows.assign(moe_dtype="fp8_block")).replayed.any()
 

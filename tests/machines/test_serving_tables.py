@@ -112,6 +112,19 @@ def test_the_least_time_counts_and_rows_of_other_kernels_are_left_out(tmp_path):
     assert left == {"experts of int3": 1, "layers with projections": 1}
 
 
+def test_experts_that_may_have_run_another_splits_tactics_are_left_out(tmp_path):
+    """4 experts of 512 columns of a rank by two splits of a model share a file; 8 have their own."""
+    head = EXPERTS + ",kernel_source"
+    rows, left = read_serving_tables([
+        table(tmp_path, head, *(f"{line},moe_torch_flow_cutlass" for line in (
+            "fp8,64,4096,1024,8,16,2,4,balanced,0.4", "fp8,64,4096,2048,8,16,4,4,balanced,0.1",
+            "fp8,64,4096,1024,8,16,2,2,balanced,0.1",
+        )))
+    ])  # fmt: skip
+    assert left == {"experts whose tuned tactics may be of another split": 2}
+    assert [key[1] for key in rows] == ["float8 4096 1024 8 16 2 2 0"]
+
+
 def test_a_machine_without_an_engines_kernels_and_a_damaged_table_are_refused(mine, tmp_path):
     rows = table(tmp_path, EXPERTS, MIXTURE)
     refused = command("machine", "import", "--kernels", rows, "other", "--from", "l20-8")

@@ -1,9 +1,9 @@
 """Measured attention and experts from tables of others, by AIConfigurator's columns."""
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from umm.errors import InputError
 from umm.machines.drafts.measured import AIC_TABLE, MAX_SIDE, TIMES, lines_of, newest
@@ -25,7 +25,28 @@ EXPERTS = {
     "w4a16_mxfp4": "mxfp4", "w4a8_mxfp4_mxfp8": "mxfp4:float8",
 }  # fmt: skip
 """Types of experts as tables call them, and as machine files do."""
+SPLIT = ("hidden_size", "inter_size", "topk", "num_experts", "moe_tp_size", "moe_ep_size")
+UNTUNED = "experts whose tuned tactics may be of another split"
+TACTICS, REPLAYED = "moe_torch_flow_", ("bfloat16", "fp8")
+"""Kernels and types of TensorRT-LLM's experts that may lack tuned tactics; see :func:`replayed`."""
 Key = tuple[str, str, str]  # kernel, format and sizes as a table beside a machine file has them
+
+
+class Split(NamedTuple):
+    """Experts of a model as ranks hold them."""
+
+    dtype: str
+    hidden: int
+    inner: int
+    top_k: int
+    experts: int
+    tp: int
+    ep: int
+
+    @property
+    def file(self) -> str:
+        """Name of the file of its tactics, after the type and hidden columns."""
+        return f"{self.inner // self.tp}_{self.experts // self.ep}"
 
 
 def is_serving(line: Mapping[str, Any]) -> bool:
@@ -40,6 +61,7 @@ def read_serving_tables(paths: Iterable[Path]) -> tuple[dict[Key, float], dict[s
     """
     rows: dict[Key, float] = {}
     left: dict[str, int] = {}
+    tuned: dict[Key, Split] = {}
     for path in paths:
         name = visible(path.name)
         for number, line in enumerate(lines_of(path), 1):
@@ -55,9 +77,46 @@ def read_serving_tables(paths: Iterable[Path]) -> tuple[dict[Key, float], dict[s
                 left[key] = left.get(key, 0) + 1
                 continue
             rows[key] = min(seconds, rows.get(key, math.inf))
+            if may_replay(line.get("moe_dtype", ""), str(line.get("kernel_source"))):
+                tuned[key] = Split(str(line["moe_dtype"]), *_counts(line, *SPLIT))
             if len(rows) > MOST_ROWS:
                 raise InputError(f"{name} has more than {MOST_ROWS:,} shapes, which are not read")
+    others = replayed(set(tuned.values()))
+    for key in [key for key, split in tuned.items() if split in others]:
+        del rows[key]
+        left[UNTUNED] = left.get(UNTUNED, 0) + 1
     return rows, left
+
+
+def may_replay(moe_dtype: str, kernel: str) -> bool:
+    """Whether a row is of experts whose tactics TensorRT-LLM tunes and AIConfigurator keeps in files."""
+    return moe_dtype in REPLAYED and kernel.startswith(TACTICS)
+
+
+def replayed(splits: Collection[Split], among: Collection[Split] = ()) -> set[Split]:
+    """Return the splits whose file of tuned tactics may be that of another.
+
+    A file is named for the type, hidden columns, and inner columns and experts of a rank; it is read by its
+    first letters, so that of 1 expert may be that of 16. TensorRT-LLM knows tactics by all of a split, and
+    takes the default where it knows none, which is up to 8 times as slow.
+
+    Args:
+        splits: Of a table.
+        among: Splits that were measured, if the table has not all.
+
+    Source: ai-dynamo/aiconfigurator, collector/trtllm/collect_moe.py, cache_path; NVIDIA/TensorRT-LLM,
+    _torch/autotuner.py, choose_one.
+
+    >>> one, other = Split("fp8", 4096, 1024, 8, 16, 2, 4), Split("fp8", 4096, 2048, 8, 16, 4, 4)
+    >>> replayed({one, other, Split("fp8", 4096, 1024, 8, 32, 1, 4)}) == {one, other}
+    True
+    """
+    files: dict[tuple[str, int], list[str]] = {}
+    for split in {*splits, *among}:
+        files.setdefault((split.dtype, split.hidden), []).append(split.file)
+    same = {(x.dtype, x.hidden, x.file) for x in splits}
+    shared = {x for x in same if sum(y.startswith(x[2]) for y in files[x[:2]]) > 1}
+    return {x for x in splits if (x.dtype, x.hidden, x.file) in shared}
 
 
 def _number(line: Mapping[str, Any], name: str, least: float = 0.0) -> float:
@@ -79,12 +138,11 @@ def _counts(line: Mapping[str, Any], *names: str) -> list[int]:
 def _experts(line: Mapping[str, Any]) -> Key | str:
     if line["moe_dtype"] not in EXPERTS:
         return f"experts of {line['moe_dtype']}"
-    names = ("hidden_size", "inter_size", "topk", "num_experts", "moe_tp_size", "moe_ep_size")
     loads = str(line["distribution"]).rpartition("_")
     skew = real_in(loads[2]) if loads[1] else 0.0
     if skew is None:
         return f"experts with {line['distribution']} loads"
-    shape = format_text(EXPERTS[line["moe_dtype"]], *_counts(line, *names), skew)
+    shape = format_text(EXPERTS[line["moe_dtype"]], *_counts(line, *SPLIT), skew)
     return "experts", shape, str(*_counts(line, "num_tokens"))
 
 
