@@ -652,6 +652,21 @@ def test_tokens_in_the_second_dimension_are_copied_beside_each_collective():
     assert copied.gather(4096).sent == plain.gather(4096).sent > 0.0
 
 
+def test_kernels_beside_hidden_gathers_are_longer_by_the_devices_contention():
+    """H100's kernels lose 0.7 of the collectives' seconds, A100's 0.43, another chip's 0.3."""
+    assert [umm.machine(x).load.contention for x in ("h100-8", "a100-8", "b200-8")] == [0.7, 0.43, 0.3]
+    parallel = Parallel(ranks=8, batch=64, length=8192, zero=3)
+    less, more = (
+        question(
+            SMALL, parallel, Rates(NODE, find_stack("megatron"), replace(NODE.load, contention=x), "bf16")
+        )
+        for x in (0.1, 0.7)
+    )
+    collectives = sum(x.seconds for x in more.gathers(*more.weights(SMALL.layers[0])))
+    lost = more.layer_costs[0].seconds - less.layer_costs[0].seconds
+    assert lost == pytest.approx(0.6 * collectives)
+
+
 def test_a_search_leaves_room_for_what_programs_take_besides():
     """14 GiB of nvidia-smi's figure on H100, or 3 % where a file does not say it."""
     assert usable_memory(NODE) == (81559 - 14 * 1024) * 2**20

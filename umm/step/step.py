@@ -35,11 +35,6 @@ MAX_PASSES = 2**21  # passes of all micro-batches that are simulated at most: so
 MAX_DEPTHS = 8  # depths of multi-token prediction
 LEAST_POWER = 0.25
 """Lowest power limit of a device, of its own: nvidia-smi takes 100 of 400 W (A100), 200 of 700 W (H100)."""
-SLOWED = 0.3
-"""Share of a collective's time by which kernels beside it are longer: its own kernels take multiprocessors.
-
-Assumed for all machines, not measured.
-"""
 
 
 class Cost(NamedTuple):
@@ -276,8 +271,8 @@ class Question:
         scatter = sum(x.seconds for x in gathers if x.kind == "reduce-scatter")
         # Collectives run beside the layer before or after, also where that waits for its host.
         backward = cost.data + cost.weight
-        forward_slowed = SLOWED * min(gather, cost.forward)
-        back_slowed = SLOWED * min(gather + scatter, backward)
+        forward_slowed = self.rates.load.contention * min(gather, cost.forward)
+        back_slowed = self.rates.load.contention * min(gather + scatter, backward)
         return cost._replace(
             forward=cost.forward + forward_slowed,
             data=cost.data + back_slowed,
