@@ -453,7 +453,7 @@ def test_the_table_is_summed_over_its_ranks_and_its_gradient_is_as_large_as_it()
 
 
 def core_of(name, length, **changes):
-    """Return attention's kernels in a model's first layer whose mixer is changed, and what it keeps."""
+    """Return the seconds of attention in a model's first layer with another mixer, and its bytes kept."""
     mixer = replace(find_model(name).layers[0].mixer, **changes)
     shape = Shape(1024, Parallel(ranks=8, batch=8, length=length), rates_of(NODE, "bf16"))
     core = next(x for x in layer_parts(Layer(mixer), shape) if x.name == "attention")

@@ -148,9 +148,10 @@ class Keys:
     def factor(self, *names: str, default: float) -> float:
         """Return a number by which widths are multiplied; the default if none of the keys has a value."""
         value, what = self.get(*names), f"{self.name_of(*names)} of {self.path}"
-        if value is not None and not 0 <= real_number(value, what) <= MAX_FACTOR:
+        result = default if value is None else real_number(value, what)
+        if not 0 <= result <= MAX_FACTOR:
             raise ProblemError(f"{what} is {shown(value)}; a width is at most {MAX_FACTOR} times another")
-        return default if value is None else float(value)
+        return result
 
     def flag(self, *names: str, default: bool = False) -> bool:
         """Return true or false; the default if none of the keys has a value.
