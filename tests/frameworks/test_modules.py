@@ -313,7 +313,7 @@ class Attends(torch.nn.Module):
 
     def forward(self, q, k, v):
         made = self.f(*map(_heads, (q, k, v)))
-        return made.transpose(1, 2).reshape(12, 16)
+        return made.transpose(1, 2).reshape(-1, 16)
 
 
 @pytest.mark.parametrize("name", ATTENTIONS)
@@ -337,12 +337,15 @@ def test_what_is_no_attention_is_not_taken_for_one(name):
         chain(Attends(NOT_FUSED[name]), tuple(torch.randn(3, 12, 16)))
 
 
-@pytest.mark.parametrize("name", OTHER_MASKS)
+@pytest.mark.parametrize("name", [*OTHER_MASKS, "more keys than queries"])
 def test_masks_that_are_not_kept_are_named(name):
-    mask = OTHER_MASKS[name]
-    result = chain(
-        Attends(lambda q, k, v: F.scaled_dot_product_attention(q, k, v, mask)), tuple(torch.randn(3, 12, 16))
-    )
+    how = {"attn_mask": OTHER_MASKS[name]} if name in OTHER_MASKS else {"is_causal": True}
+    queries = 6 if name in OTHER_MASKS else 4
+
+    def attends(q, k, v):
+        return F.scaled_dot_product_attention(q[:, :, :queries], k, v, **how)
+
+    result = chain(Attends(attends), tuple(torch.randn(3, 12, 16)))
     wanted = "a bias of scores" if name == "distances" else "a mask that is no window of earlier keys"
     assert result.left_out == {wanted: 1}
 
