@@ -412,7 +412,7 @@ def test_what_stands_in_an_address_is_quoted_in_a_command():
         + "&".join(f"{x}={quote('a b;$(c)')}" for x in ("machine", "given", "choices", "memory"))
     )
     words = shlex.split(as_search(state))
-    assert words.count("a b;$(c)") == 4
+    assert (words.count("a b;$(c)"), words.count("a b;$(c).toml")) == (3, 1)
 
 
 @pytest.mark.parametrize(

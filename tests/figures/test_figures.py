@@ -177,7 +177,7 @@ def test_the_page_of_a_chain_says_what_it_computes(tmp_path):
 def test_a_page_holds_tables_and_several_traces(tmp_path):
     """As the demo writes it: leaderboards, then the figures of two traces."""
     board = pd.DataFrame(
-        {"layouts": ["row <b>", "col"], "time_s": [0.002, 0.003], "memory_bytes": [1024, 2048]}
+        {"layouts": ["row <b>", "col"], "time_s": [0.002, 0.003], "memory_bytes": [1024, 2048], "then": None}
     )
     sections = [Section("Leaderboard", table=board)]
     for heading in ("one", "two"):
@@ -185,6 +185,7 @@ def test_a_page_holds_tables_and_several_traces(tmp_path):
     write_page(tmp_path / "p.html", "Demo", sections)
     text = (tmp_path / "p.html").read_text(encoding="utf-8")
     assert all(part in text for part in ("<h2>Leaderboard</h2>", "row &lt;b&gt;", "2.00 ms", "2.0 KiB"))
+    assert "<td>None</td>" not in text
     ids = re.findall(r'<div id="(plot-\d+)"', text)
     assert len(ids) == len(set(ids)) == 6
 

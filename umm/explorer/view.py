@@ -293,14 +293,16 @@ def words_of(name: str) -> Any:
     return html.P(id=name, className="said", **{"aria-live": "polite"})
 
 
-def table(headings: Iterable[str], rows: list[Any], look: str) -> Any:
-    """Return rows below their headings.
+def table(headings: Sequence[str], rows: list[Any], look: str) -> Any:
+    """Return rows below their headings, each in the look of its first cell.
 
     Args:
         rows: As Dash has them.
         look: The class of the table, by which the page's style knows it.
     """
-    head = html.Thead(html.Tr([html.Th(x, scope="col") for x in headings]))
+    looks = [getattr(x, "className", None) for x in rows[0].children] if rows else [None] * len(headings)
+    heads = zip(headings, looks, strict=True)
+    head = html.Thead(html.Tr([html.Th(x, scope="col", className=y) for x, y in heads]))
     return html.Table([head, html.Tbody(rows)], className=look)
 
 
@@ -313,7 +315,7 @@ def numbers(frame: pd.DataFrame) -> list[Any]:
         for row in shown.itertuples(index=False)
     ]
     more = f"The first {MOST_ROWS} of {len(frame)} rows." if len(frame) > MOST_ROWS else ""
-    grid = table(map(str, frame.columns), rows, "numbers")
+    grid = table([*map(str, frame.columns)], rows, "numbers")
     return [
         html.Div(grid, className="scroll", tabIndex=0, role="region", **{"aria-label": "data"}),
         more,

@@ -107,7 +107,7 @@ def section_html(section: Section, figure_id: str) -> str:
 
 
 def _table(frame: "pd.DataFrame") -> str:
-    shown = frame.head(ROWS)
+    shown = frame.head(ROWS).fillna(float("nan"))  # pandas writes None out, whatever `na_rep` is
     html = shown.to_html(
         index=False, border=0, na_rep="", formatters={name: formatter(name) for name in frame.columns}
     )
@@ -123,4 +123,4 @@ def formatter(column: str) -> Any:
         return format_bytes
     if column in ("utilisation", "fraction_of_peak"):
         return percent
-    return lambda value: f"{value:.4g}" if isinstance(value, float) else str(value)
+    return lambda value: f"{value:.4g}" if isinstance(value, float) else "" if value is None else str(value)

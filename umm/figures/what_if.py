@@ -8,7 +8,7 @@ import numpy as np
 from umm.arrays import Floats
 from umm.figures import style
 from umm.space.scaling import Scaling
-from umm.units import time_unit
+from umm.units import counted, time_unit
 
 if TYPE_CHECKING:
     from umm.space.what_if.decision_map import DecisionMap
@@ -128,7 +128,7 @@ def scaling_figure(scaling: Scaling) -> style.Parts:
     taken = [row.makespan_s * per_second for row in scaling.rows]
     data = [
         _marked(ranks, taken, "makespan", style.BLUE, "circle"),
-        _marked(ranks, ideal, f"at the efficiency of {first.ranks} ranks", style.GREEN, "diamond")
+        _marked(ranks, ideal, f"at the efficiency of {counted(first.ranks, 'rank')}", style.GREEN, "diamond")
         | {"line": {"dash": "dot"}},
     ]
     return style.drawing(
