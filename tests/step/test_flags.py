@@ -31,6 +31,7 @@ def parallels(draw):
         recompute=draw(st.sampled_from(["none", "selective", "full", "every:3", "moe_act,mla_up_proj"])),
         offload=draw(st.sampled_from(["none", "activations:4", "optimizer"])),
         keep_bf16=draw(st.sampled_from(["", "last:3", "attention,last:3"])),
+        chunk_layers=draw(st.sampled_from([0, 4])),
     )  # fmt: skip
 
 
@@ -39,6 +40,12 @@ def flags_of(text):
     words = shlex.split(text, comments=True)
     starts = [i for i, x in enumerate(words) if x.startswith("--")]
     return {words[i]: words[i + 1 : j] for i, j in zip(starts, [*starts[1:], len(words)], strict=True)}
+
+
+@given(parallels(), st.sampled_from(["megatron", "torchtitan"]))
+def test_a_comment_says_layers_of_chunks_that_are_given(parallel, framework):
+    text = emitted(framework, parallel, 1.5, 1000.0)
+    assert ("# 4 layers a chunk" in text) == (parallel.chunk_layers == 4 and parallel.pp > 1)
 
 
 @given(parallels())

@@ -205,6 +205,7 @@ def test_a_search_goes_on_until_a_configuration_fits(monkeypatch):
         ({"fsdp": 1, "zero": 3}, "--zero 3 splits weights over all .* --fsdp 1 over none; leave one out"),
         ({"keep_bf16": "last:2,norm"}, "choose from attention, latent, mtp, last:N"),
         ({"pp": 8, "vp": 2, "batch": 4, "schedule": "interleaved"}, "take micro-batches by 8"),
+        ({"pp": 4, "chunk_layers": 11}, "in 4 chunks needs 33 layers at least; llama-3-8b has 32"),
         ({"ranks": 16, "batch": 64}, "16 ranks need as many devices; h100-8 has 8: give --nodes"),
     ],
 )  # fmt: skip
@@ -685,6 +686,19 @@ def test_tokens_go_once_to_a_rank_or_a_node_with_hybridep():
     assert 0 < sent[1] < 0.6 * sent[0]
 
 
+def test_chunks_have_the_layers_that_are_given_and_the_last_one_the_rest():
+    """NVIDIA's layout of deepseek-v3 is Et*4|(t*4|)*14tmL: after 60 layers one, a prediction, the head."""
+    model = with_prediction(find_model("deepseek-v3"), 1)
+    sizes = {"ranks": 8, "batch": 64, "length": 4096, "pp": 4, "vp": 4, "ep": 2, "schedule": "interleaved"}
+    prices = rates_of(NODE, "bf16")
+    chunks = [
+        question(model, Parallel(**sizes, chunk_layers=x), prices).split([1.0] * 62 + [5.0] * 2)
+        for x in (4, 0)
+    ]
+    assert [len(x) for x in chunks[0]] == [5] + [4] * 14 + [3]
+    assert len(chunks[1][-1]) < 3
+
+
 def test_a_slow_host_leaves_the_device_waiting_where_it_reads_experts_rows():
     """128 experts on one rank: 288 kernels of 25 us forward are slower than the device with few tokens."""
     model = find_model("qwen3-30b-a3b")
@@ -742,6 +756,7 @@ def test_json_has_the_step_and_with_search_the_top():
     (["--power", "500 gallons"], "is no power; write it like 500W"),
     (["--power", "50W"], "--power 50W is no limit of these devices; take one from 175W to 700W"),
     (["--power", "5000W"], "take one from 175W to 700W"),
+    (["--chunk-layers", "4"], "--chunk-layers cuts pipeline stages; give --pp of at least 2"),
     (["--keep-bf16", "last:100"], "--keep-bf16 last:100 is of more layers than the 32 of llama-3-8b"),
     (["--offload", "activations:999"], "more layers than the 32 of llama-3-8b"),
     (["--schedule", "zero-bubble"], "--schedule zero-bubble orders pipeline stages; give --pp of at least 2"),

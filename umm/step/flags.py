@@ -29,6 +29,8 @@ def megatron(p: Parallel) -> Iterator[str]:
     yield f"--pipeline-model-parallel-size {p.pp}"
     if p.schedule == "interleaved" and p.vp > 1:
         yield f"--num-virtual-stages-per-pipeline-rank {p.vp}"
+    if p.chunk_layers and p.chunks > 1:
+        yield f"# {p.chunk_layers} layers a chunk, the rest in the last one: --pipeline-model-parallel-layout"
     if p.cp > 1:
         yield f"--context-parallel-size {p.cp}"
     if p.ep > 1:
@@ -94,6 +96,8 @@ def torchtitan(p: Parallel) -> Iterator[str]:
         if p.schedule not in SCHEDULES:
             yield f"# schedule {p.schedule} is not in torchtitan; this runs 1F1B"
         yield f"pipeline_parallel_microbatch_size = {p.micro_batch}"
+        if p.chunk_layers:
+            yield f"# {p.chunk_layers} layers a chunk, the rest in the last one: module_fqns_per_model_part"
     yield f"context_parallel_degree = {p.cp}"
     if p.shards % p.cp:
         where = f"split over {p.shards} ranks" if p.shards > 1 else "whole on each rank"

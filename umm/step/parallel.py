@@ -48,6 +48,7 @@ class Parallel:
     optimizer: str = "adam"  # adam, muon or sgd
     offload: str = "none"  # what waits in the host's memory: none, activations, or the optimizer's states
     keep_bf16: str = ""  # modules of `IN_BF16`, and `last:N` layers, that stay in bfloat16, with commas
+    chunk_layers: int = 0  # layers of each chunk but the last, which has the rest; 0 for an even split
 
     def __post_init__(self) -> None:
         """Refuse sizes that do not divide; ProblemError names the sizes, and those that would work."""
@@ -196,7 +197,7 @@ def check_sizes(sizes: Mapping[str, Any]) -> None:
         sizes: Fields of :class:`Parallel`, not all of them.
     """
     for name, value in sizes.items():
-        low = 0 if name in ("fsdp", "zero") else 1
+        low = 0 if name in ("fsdp", "zero", "chunk_layers") else 1
         if isinstance(value, int) and value < low:
             raise ProblemError(f"--{name.replace('_', '-')} {value} must be at least {low}")
     schedule, virtual = sizes.get("schedule", ""), sizes.get("vp", 1)

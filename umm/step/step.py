@@ -362,6 +362,14 @@ class Question:
         # cannot be split so, or has multi-token prediction, is cut so that the slowest chunk takes least, as
         # its layout strings allow.
         chunks, items = self.parallel.chunks, len(seconds)
+        if (each := self.parallel.chunk_layers) and chunks > 1:
+            if each * (chunks - 1) > len(self.model.layers):
+                raise ProblemError(
+                    f"--chunk-layers {each} in {chunks} chunks needs {each * (chunks - 1)} layers at least; "
+                    f"{self.model.name} has {len(self.model.layers)}"
+                )
+            starts = [0, *(1 + each * i for i in range(1, chunks)), items]
+            return [range(*x) for x in pairwise(starts)]
         if self.model.mtp:
             return cut(seconds, chunks)
         if (items - 2) % chunks == 0 and items > 2:

@@ -24,7 +24,7 @@ from umm.units import counted, format_bytes, format_seconds
 SIZES = ("micro_batch", "tp", "pp", "vp", "cp", "ep", "fsdp", "zero", "schedule", "recompute")
 """Flags that a search chooses where they are not given."""
 
-STATED = ("offload", "keep_bf16")  # flags that it does not choose
+STATED = ("offload", "keep_bf16", "chunk_layers")  # flags that it does not choose
 SPLITS = ("tp", "pp", "vp", "cp", "ep", "fsdp")
 HEADINGS = ("sizes", "micro", "again", "step", "tok/s", "memory")
 
@@ -72,6 +72,8 @@ def step(asked: flags.Step) -> None:
             raise InputError("--memory limits a search; add --search or --peers, or leave it out")
         if given.get("vp", 1) > 1:
             given.setdefault("schedule", "interleaved")
+        if asked.chunk_layers and given.get("pp", 1) == 1:
+            raise InputError("--chunk-layers cuts pipeline stages; give --pp of at least 2")
         if asked.schedule not in (None, "1f1b") and given.get("pp", 1) == 1:
             raise InputError(f"--schedule {asked.schedule} orders pipeline stages; give --pp of at least 2")
         best = predict(question(model, Parallel(**given), rates))

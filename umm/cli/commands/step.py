@@ -56,6 +56,11 @@ class Step(OnRanks, Configured, FromModel, Paged, Answering):
     )  # fmt: skip
     pp: int | None = flag(metavar="P", usual=True, help="Pipeline stages.")
     vp: int | None = flag(metavar="V", usual=True, help="Chunks of layers a stage: interleaved stages.")
+    chunk_layers: int | None = flag(
+        type=click.IntRange(1), metavar="N",
+        help="Layers of each chunk but the last, which has the rest; if not given as many in each, or cut by "
+        "time where that cannot be.",
+    )  # fmt: skip
     cp: int | None = flag(metavar="P", usual=True, help="Context parallel ranks.")
     ep: int | None = flag(metavar="P", usual=True, help="Expert parallel ranks.")
     fsdp: int | None = flag(
