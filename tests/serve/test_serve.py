@@ -288,6 +288,26 @@ def test_sparse_attention_reads_the_keys_that_it_chooses_from():
     assert alone.memory["cache"] - shared.memory["cache"] == 78 * (2**17 + 1024) * 128 * 2
 
 
+def test_values_of_more_columns_than_keys_take_their_time_beside_a_prompt():
+    """glm-5 has 192 + 64 columns of keys and 256 of values: 64 more than 192, of 8 heads in 78 layers."""
+    model, sizes = find_model("glm-5"), {"tp": 8, "input": 16384, "concurrency": 1}
+    fewer = tuple(replace(x, mixer=replace(x.mixer, value=192)) for x in model.layers)
+    longer = served(model, **sizes).prefill - served(replace(model, layers=fewer), **sizes).prefill
+    weights = 2 * 16384 * 8 * 64 * (512 + 6144)  # of values and of the result
+    attended = 2 * 8 * 64 * 2048 * 16384  # 2,048 keys that a token chooses
+    assert longer > 78 * (weights + attended) / 989e12
+
+
+def test_a_gate_of_latent_attention_is_read():
+    """deepseek-v3 with one as Kimi K3 has it: 61 matrices of 7168 x 128·128 over 8 ranks in bfloat16."""
+    model = find_model("deepseek-v3")
+    gated = replace(model, layers=tuple(replace(x, mixer=replace(x.mixer, gate=True)) for x in model.layers))
+    plain, longer = (served(x, tp=8, concurrency=1) for x in (model, gated))
+    nbytes = 61 * 7168 * 128 * 128 * 2 / 8
+    assert longer.memory["weights"] - plain.memory["weights"] == nbytes
+    assert nbytes / 4.8e12 < longer.decode - plain.decode < 2 * nbytes / 4.8e12
+
+
 def test_ranks_that_compute_prompts_are_named():
     assert "tp2 + tp4 for prompts" in " ".join(good(*COMMAND, "--tp", "2", "--prefill-ranks", "4").split())
 

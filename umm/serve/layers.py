@@ -87,7 +87,8 @@ def _(block: Attention, batch: Batch) -> float:
     took += _choice(block.indexer, batch, batch.hidden)
     seen, length = block.indexer.top_k if block.indexer else block.window, batch.length
     window = seen if seen < length else 0
-    scores = Heads(block.head, max(1, heads // kv_heads), length, length, True, window=window)
+    share = max(1, heads // kv_heads)
+    scores = Heads(block.head, share, length, length, True, window=window, value=block.value)
     took += batch.prefill(scores, heads)
     if batch.decoded:
         context = min(batch.context, block.indexer.top_k) if block.indexer else batch.context
@@ -103,7 +104,8 @@ def _(block: LatentAttention, batch: Batch) -> float:
     tp = batch.deployment.tp
     heads, wide = split(block.heads, tp), block.head + block.rope_dim
     took = batch.passes(4.0 * batch.hidden)
-    took += batch.linear(batch.hidden, block.q_rank + block.kv_rank + block.rope_dim)
+    gate = heads * block.value if block.gate else 0
+    took += batch.linear(batch.hidden, block.q_rank + block.kv_rank + block.rope_dim + gate)
     took += batch.passes(2.0 * (block.q_rank + block.kv_rank), 2)
     took += batch.linear(block.q_rank or batch.hidden, heads * wide)
     took += _choice(block.indexer, batch, block.q_rank or batch.hidden)
@@ -111,7 +113,8 @@ def _(block: LatentAttention, batch: Batch) -> float:
     if batch.prompt:
         wide_keys = heads * (block.head + block.value)
         took += batch.rates.gemm(batch.prompt, wide_keys, block.kv_rank, batch.rates.dense)
-    took += batch.prefill(Heads(block.head, 1, batch.length, batch.length, True, block.rope_dim), heads)
+    scores = Heads(block.head, 1, batch.length, batch.length, True, block.rope_dim, value=block.value)
+    took += batch.prefill(scores, heads)
     if batch.decoded:
         # Queries and results pass through the latent vectors, so keys and values are never made.
         took += batch.rates.batched(heads, batch.decoded, block.kv_rank, block.head)

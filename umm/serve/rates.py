@@ -237,7 +237,7 @@ class Rates:
             took = attention_seconds(self.machine, "bfloat16", heads, rows, count, keys, False, written=True)
             if self.machine.serving is not None:
                 latent = heads.rotary > 0
-                form = ("bfloat16", "bfloat16", heads.head + heads.rotary, heads.head, heads.window, latent)
+                form = ("bfloat16", "bfloat16", heads.head + heads.rotary, heads.values, heads.window, latent)
                 prompts = (rows.size / heads.queries, heads.queries, heads.keys, count, count / heads.share)
                 took *= float(prefill_factors(self.machine, form, prompts))
             self._known[key] = took
