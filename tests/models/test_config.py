@@ -154,6 +154,7 @@ def test_other_unknown_keys_are_named_and_those_that_are_off_are_not():
         (BASE | {"block_configs": [1] * 4}, r"block_configs\[0\]"),
         (BASE | {"text_config": [1]}, "text_config of config.json is not an object"),
         ({"hidden_size": 64}, "num_hidden_layers"),
+        ({"hidden_size": 64, "n_layer": 2}, "lacks any of the keys num_attention_heads"),
     ],
 )  # fmt: skip
 def test_what_cannot_be_read_is_refused_by_the_name_of_its_key(config, key):

@@ -57,7 +57,7 @@ _REFUSED = {
     "encoder_layers": "an encoder and a decoder",
     "num_memory_blocks": "layers that share weights",
     "rescale_every": "a recurrent network",
-    "attention_hidden_size": "a recurrent network",
+    "attention_hidden_size": "heads of another width",
     "use_cla": "layers that share keys",
     "kv_reuse_layers": "layers that share keys",
     "moe_num_shared_experts_list": "layers of unlike shared experts",

@@ -47,7 +47,7 @@ def mixers_of(keys: Keys, layers: int, hidden: int, family: Family) -> list[Mixe
     kinds = _kinds(keys, layers, family)
     if set(kinds) == {MAMBA} and keys.get("num_attention_heads") is None:
         return [mamba_of(keys, hidden)] * layers
-    sliding, full = _attention(keys, hidden, family, sliding=True), _attention(keys, hidden, family)
+    full, sliding = _attention(keys, hidden, family), _attention(keys, hidden, family, sliding=True)
     indexers = _indexers(keys, layers, full.indexer)
     mixers: list[Mixer | None] = []
     for number, kind in enumerate(kinds):
