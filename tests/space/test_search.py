@@ -152,21 +152,6 @@ def test_without_a_budget_a_tenth_of_the_device_is_left_to_all_else():
     assert search(Space(**SMALL), machine, top=1).limit == 72 * 10**9
 
 
-@pytest.mark.parametrize("name", ["h100-8", "cpu-hdr"])
-def test_slices_that_are_sure_to_be_tiles_are_the_same_schedule(name):
-    """Of 6³ layouts on 4 ranks: so many of 1,296 points with slices have the schedule with tiles."""
-    machine = umm.machine(name)
-    points = Space(m=192, n=256, k=320, ranks=4, granularity=["tile", "slice"], reuse=[True, False]).points()
-    stands = {point: points.same(point) for point in points.allowed.tolist()}
-    others = {point: same for point, same in stands.items() if same != point}
-    assert len(others) == 310
-    for point, same in others.items():
-        one, other = points.schedule(point, machine), points.schedule(same, machine)
-        assert content_of(one) == content_of(other), points.text(point)
-        assert one.memory_bytes.tolist() == other.memory_bytes.tolist(), points.text(point)
-        assert one.payload.tolist() == other.payload.tolist(), points.text(point)
-
-
 @pytest.mark.parametrize(
     "space",
     [

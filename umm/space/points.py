@@ -3,7 +3,6 @@
 from collections.abc import Sequence
 from dataclasses import replace
 from functools import cached_property
-from math import prod
 from typing import Any
 
 import numpy as np
@@ -13,9 +12,7 @@ from umm.arrays import Bools, Ints
 from umm.errors import InputError
 from umm.layouts.layout import Layout
 from umm.machines import Machine
-from umm.plans.multiply.oplist import slices_are_tiles
 from umm.plans.multiply.options import COMPLETE, Options
-from umm.plans.multiply.policies import find_policy
 from umm.program.problem import MATRICES, Problem, read_given
 from umm.schedules.schedule import Schedule
 
@@ -118,26 +115,6 @@ class MultiplyPoints:
             if len(self._programs) < MOST_KEPT:
                 self._programs[layouts] = problem
         return problem
-
-    def same(self, point: int) -> int:
-        """Return a point that is sure to be the same schedule, the same one for all that are known to be."""
-        # Of layouts and a stationary matrix with which slices are tiles it is that with tiles.
-        number, s, *_ = self._numbers(point)
-        other = self._by_tiles[number]
-        if other == number or not slices_are_tiles(self.program(point), self.stationary[s]):
-            return point
-        # Options are the slowest index, so other options are whole strides away.
-        return point + (other - number) * prod(self.shape[1:])
-
-    @cached_property
-    def _by_tiles(self) -> list[int]:
-        """For each options the number of those that move whole tiles in place of slices, if there are any."""
-        numbers = []
-        for number, x in enumerate(self.options):
-            tiles = replace(x, granularity="tile")
-            direct = x.one_sided and find_policy(x.policy).closed_form
-            numbers.append(self.options.index(tiles) if direct and tiles in self.options else number)
-        return numbers
 
     def layouts(self, point: int) -> dict[str, str]:
         """Return the layouts of A, B and C at a point."""

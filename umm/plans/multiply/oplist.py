@@ -240,25 +240,6 @@ def _note(total: int) -> None:
     )
 
 
-def slices_are_tiles(problem: Problem, stationary: str) -> bool:
-    """Return whether direct execution is sure to be the same with slices as with tiles.
-
-    B does not move, for it stays or every rank has all of it, and tiles of A that do are read whole. Where B
-    moves its slices have other lanes than its tiles.
-
-    >>> given = [Problem(m=4, n=4, k=4, a=a, b="row", c="col", ranks=2) for a in ("col", "row")]
-    >>> [slices_are_tiles(problem, "B") for problem in given]
-    [True, False]
-    """
-
-    def stays(matrix: str) -> bool:
-        return matrix == stationary or problem.layout(matrix).replicas == problem.p
-
-    m, _, k = _axes(problem, stationary)
-    uncut = all(bool((tile[1:] > tile[:-1]).all()) for tile in (m.first, k.first))
-    return stays("B") and (stays("A") or uncut)
-
-
 def _axes(problem: Problem, stationary: str) -> tuple[Axis, Axis, Axis]:
     """Return m, n and k as ops cut them: where A, B and C do, and replicas of the stationary matrix."""
     a, b, c = problem.layouts

@@ -5,7 +5,6 @@ And says who prices which space.
 
 import math
 from collections.abc import Callable, Hashable
-from functools import cache
 from hashlib import blake2b
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeGuard
 
@@ -72,15 +71,10 @@ class MultiplyPricer(Pricer):
         self._bound: dict[bytes, float] = {}
         self._seconds: dict[Hashable, float] = {}
         self._schedules: dict[int, Schedule] = {}
-        self._same = cache(points.same)  # the point whose schedule stands for that of a point
         self._moved: dict[tuple[str, int, str], Move] = {}
 
     def __getstate__(self) -> dict[str, Any]:
-        # Schedules are built again where they are asked for, and a cache of a method does not pickle.
-        return vars(self) | {"_schedules": {}, "_same": None}
-
-    def __setstate__(self, state: dict[str, Any]) -> None:
-        vars(self).update(state, _same=cache(state["points"].same))
+        return vars(self) | {"_schedules": {}}  # which are built again where they are asked for
 
     def ascending(self, limit: int, among: Bools | None = None) -> tuple[list[int], list[float]]:
         """Return the points that may fit into so many bytes a rank, by ascending bound, and the bounds."""
@@ -171,10 +165,9 @@ class MultiplyPricer(Pricer):
 
     def drop(self, point: int) -> None:
         """Drop the schedule of a point; its figures stay."""
-        self._schedules.pop(self._same(point), None)
+        self._schedules.pop(point, None)
 
     def _schedule(self, point: int) -> Schedule:
-        point = self._same(point)
         if point not in self._schedules:
             schedule = self._schedules[point] = self.points.schedule(point, self.machine, moves=False)
             movement = str(schedule.options.get("movement"))
@@ -182,7 +175,6 @@ class MultiplyPricer(Pricer):
         return self._schedules[point]
 
     def _build(self, point: int) -> Built:
-        point = self._same(point)
         if point not in self._built:
             schedule = self._schedule(point)
             outside = given_bytes(self.points, point) if self.points.given else 0
