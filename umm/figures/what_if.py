@@ -41,7 +41,7 @@ def decision_figure(decisions: "DecisionMap") -> style.Parts:
             "hovertemplate": "m=%{x}<br>%{customdata[0]:.3g} to %{customdata[1]:.3g}<br>%{customdata[2]}",
         })  # fmt: skip
     every = [str(m) for m in dict.fromkeys(x.m for x in decisions.stretches)]
-    title = f"{decisions.over} (1 is {decisions.unit})"
+    title = f"{decisions.over} (1 is {decisions.unit.replace(', ', ',<br>')})"
     ends = min(x.start for x in decisions.stretches), max(x.stop for x in decisions.stretches)
     return style.drawing(
         data,
