@@ -267,6 +267,7 @@ def test_following_the_advice_gives_what_it_says_and_ends_it():
     saving = 1 - after.point.trace.makespan_s / view.point.trace.makespan_s
     point = format_seconds(view.point.trace.makespan_s)
     assert f"search finds {100 * saving:.0f} % less time" in result
+    assert "less time with the same memory: A " in str(replace(view.advice, extra_bytes=0))
     assert result.endswith(f" That takes {format_seconds(advice.makespan_s)}, this point {point}.")
     assert "Nothing that fits is 1 % faster." in answer.verdict(after)
 

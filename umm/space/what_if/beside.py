@@ -30,11 +30,9 @@ class Advice:
     def __str__(self) -> str:
         figures = f"{100 * self.saving:.0f}" if self.saving < 0.99 else f"{100 * self.saving:.4g}"
         gain = "the same time" if self.saving < LEAST else f"{figures} % less time"
-        more = "more" if self.extra_bytes >= 0 else "less"
-        return (
-            f"search finds {gain} with {format_bytes(abs(self.extra_bytes))} {more}: "
-            f"{self.choice.words}, {self.choice.way}"
-        )
+        more = f"{format_bytes(abs(self.extra_bytes))} {'more' if self.extra_bytes > 0 else 'less'}"
+        more = more if self.extra_bytes else "the same memory"
+        return f"search finds {gain} with {more}: {self.choice.words}, {self.choice.way}"
 
     def to_dict(self) -> dict[str, Any]:
         """Return the point and its saving as plain values."""
