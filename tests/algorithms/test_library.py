@@ -637,7 +637,7 @@ def test_pairs_between_nodes_exchange_at_once_and_rings_of_one_rank_a_node_in_on
 
 @pytest.mark.parametrize("name", ["a100-8", "h800-8", "mi250x-8"])
 def test_without_a_library_ranks_of_several_nodes_go_by_their_cards(name):
-    """Half of a gigabyte each way for two ranks; eight of one node take what eight ranks alone do."""
+    """Half of a gigabyte each way for two ranks; eight of one node take as long as eight ranks alone."""
     machine = umm.machine(name, nodes=2)
     card = min(machine.link_bandwidth[x] for x in machine.route(0, 15))
     assert seconds_alone(machine, "all-gather", (0, 15), 1e9) == pytest.approx(0.5e9 / card)
