@@ -112,16 +112,20 @@ class Asked(NamedTuple):
         """The arguments of a search of its best."""
         return {x: getattr(self.parallel, x) for x in ("ranks", "batch", "length", "precision", "keep_bf16")}
 
+    def laid_out(self) -> "Asked":
+        """Return the same with stages cut as a search cuts them."""
+        return self._replace(parallel=replace(self.parallel, chunk_layers=0))
+
     def searched(self) -> tuple[float, str, bool]:
         """Return the fields of :class:`Row` from ``search`` on."""
         given = self.given
-        asked = self.question()
+        asked = self.laid_out().question()
         best = search(asked.model, self.prices, given, usable_memory(asked.machine), 1).top[0]
         sizes = best.parallel
         again = "" if sizes.recompute == "none" else f", {sizes.recompute} again"
         away = "" if sizes.offload == "none" else f", {sizes.offload} in the host's memory"
         published = [
-            simulated(self._replace(parallel=x.parallel).question())[0]
+            simulated(self._replace(parallel=x.laid_out().parallel).question())[0]
             for x in records()
             if (x.model, x.machine, x.mtp, x.given) == (self.model, self.machine, self.mtp, given)
         ]
@@ -147,6 +151,7 @@ def records() -> dict[Asked, list[float]]:
             **sizes, fsdp=fsdp, zero=3 if fsdp else 1, precision=row["precision"],
             schedule="interleaved" if sizes["vp"] > 1 else "1f1b", offload=row["offload"],
             **{x: row[x].replace("+", ",") for x in ("recompute", "keep_bf16")},
+            chunk_layers=int(row["chunk_layers"]),
         )  # fmt: skip
         asked = Asked(row["model"], row["machine"], row["stack"], int(row["mtp"]), parallel)
         result[asked].append(float(row["tokens_per_s"]))
@@ -246,11 +251,14 @@ def ordered(rows: Sequence[Row | Published]) -> str:
 def correlations(rows: list[Row]) -> Iterator[str]:
     """Yield Spearman's correlation of predicted and measured rates by model and by system.
 
-    A configuration is one point, with the mean of its releases; groups of two points are left out.
+    A configuration is one point, with the mean of its releases; groups of two points are left out, and
+    configurations that a device cannot hold, which cannot have run.
     """
     means = defaultdict[tuple[str, Parallel, str], list[Row]](list)
     for row in rows:
-        means[row.name, row.step.parallel, row.stack].append(row)
+        p = row.step.parallel
+        if row.step.memory_bytes <= machine(row.name.split()[1], p.ranks).load.visible_memory:
+            means[row.name, p, row.stack].append(row)
     points = [
         (*name.split()[:2], sum(x.measured for x in group) / len(group), group[0].measured * group[0].ratio)
         for (name, _, _), group in means.items()
@@ -264,7 +272,7 @@ def correlations(rows: list[Row]) -> Iterator[str]:
             for name, group in groups.items()
             if len(group) > 2
         )
-        yield f"Rank correlation by {word}, of configurations: {', '.join(values)}.\n"
+        yield f"Rank correlation by {word}, of configurations that fit: {', '.join(values)}.\n"
 
 
 def spearman(pairs: list[tuple[float, float]]) -> float:
