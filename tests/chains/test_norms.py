@@ -21,6 +21,13 @@ def test_norms_and_biases_are_exact_by_every_scheme(scheme, more, length):
     assert_performed(umm.chain("transformer-layer", **SIZES, **more, **length).laid_out(scheme, 4), 1)
 
 
+@pytest.mark.parametrize("layout", ["cyclic:2x3:1x3", "edges:0-12x0-1-2-16:1x3"])
+def test_a_scales_gradient_is_exact_where_tiles_cut_heads(layout):
+    outline = umm.chain("transformer-layer", **SIZES, qk_norm=1, **PROMPTS, backward=True)
+    texts = {x.name: layout if x.name == "dQ" else "row" for x in outline.tensors}
+    assert_performed(outline.laid_out(texts, 3), 1)
+
+
 @pytest.mark.parametrize("more", CASES)
 def test_their_gradients_are_slopes_of_the_result(more):
     """dY·Y by a number of each input, scales and biases among them, by differences of 1e-6."""

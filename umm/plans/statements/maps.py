@@ -102,11 +102,17 @@ class _Writing:
 
     def _cut(self, cols: Interval) -> Interval:
         """Return the smallest range of columns around some that the map can work on."""
-        width, unit = self.out.shape[1], self.unit
-        if unit == 0:
-            return Interval(0, width)
-        # Units are columns that belong together, such as a head; round outwards to whole ones.
+        width = self.out.shape[1]
+        # Units are columns that belong together, such as a head, or a row; round outwards to whole ones.
+        unit = self.unit or width
         return Interval(cols.start // unit * unit, min(-(-cols.stop // unit) * unit, width))
+
+    def _begun_in(self, cols: Interval) -> Interval:
+        """Return the units of columns of the first operand whose first column is in some columns."""
+        width = self.read.shape[1]
+        unit = self.unit or width
+        start, stop = (-(-x // unit) * unit for x in cols)
+        return Interval(min(start, width), min(stop, width))
 
     def _reads(
         self, rank: int, rows: Interval, cols: Interval, inner: Interval = ONE, first: Slice | None = None
@@ -192,9 +198,8 @@ class _Writing:
         for number, owners in enumerate(self.out.replica_owners):
             served[read.replica(int(owners[0]))].append(number)
         pieces = [x for x in tiles_of(build, self.statement.reads[0]) if served[read.replica(x.rank)]]
-        if self.unit == 0:  # of whole rows, by who owns their first columns
-            whole_rows = Interval(0, read.shape[1])
-            pieces = [x._replace(cols=whole_rows) for x in pieces if x.cols.start == 0]
+        if self.unit != 1:  # columns that belong together, by who owns the first of them
+            pieces = [piece for x in pieces if (piece := x._replace(cols=self._begun_in(x.cols))).elements]
         # Whether a piece of the first read has all of the letters that the result lacks.
         spans = [
             all(
