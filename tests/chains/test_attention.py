@@ -327,3 +327,12 @@ def test_a_token_decoded_over_two_nodes_moves_no_keys():
     names = [x.name for x in schedule.tensors]
     moved = (schedule.src != schedule.dst) & (schedule.operand_tensors(0) == names.index("K.cache"))
     assert not moved.any()
+
+
+def test_gradients_are_added_between_nodes_only_where_keys_were_gathered_likewise():
+    """Values in two replicas come by themselves, and the first rank's queries see less than the others'."""
+    outline = umm.chain("attention", backward=True, tokens=2, hidden=16, heads=4, kv_heads=1, dtype="float64")
+    texts = {
+        x.name: {"V": "row@2:interleaved", "dQ": "2d:balanced"}.get(x.name, "row") for x in outline.tensors
+    }
+    assert_performed(outline.laid_out(texts, 4), 1, machine=umm.machine("pvc-12"))

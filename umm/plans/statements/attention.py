@@ -504,7 +504,16 @@ class _Backward(Queries):
         layouts = [self.build.layout(x) for x in (*names, self.statement.out)]
         by_place = {(rank, cols): rows for (_, rank, cols), rows in seen.items()}
         apart = alone or shared or any(x.replicas > 1 for x in layouts)
-        together = [] if apart else [*self._between_nodes(names, by_place)]
+        # The first job of each rank writes all rows, so their keys have to be there, gathered likewise.
+        got = {
+            (rank, cols): by_cols[rank, heads.of_keys(self.jobs[numbers[0]].cols)][0].rows
+            for (_, rank, cols), numbers in parts.items()
+        }
+        together = [
+            (ranks, cols, rows)
+            for ranks, cols, rows in ([] if apart else self._between_nodes(names, by_place))
+            if all(got[rank, cols].intersect(rows) == rows for rank in ranks)
+        ]
         wide = {(rank, cols): rows for ranks, cols, rows in together for rank in ranks}
         made: dict[tuple[int, Interval], list[Slice]] = {}
         for (replica, rank, cols), numbers in parts.items():
