@@ -329,7 +329,7 @@ def test_a_token_decoded_over_two_nodes_moves_no_keys():
     assert not moved.any()
 
 
-def test_gradients_are_added_between_nodes_only_where_keys_were_gathered_likewise():
+def test_gradients_are_added_between_nodes_only_where_each_rank_has_the_keys():
     """Values in two replicas come by themselves, and the first rank's queries see less than the others'."""
     outline = umm.chain("attention", backward=True, tokens=2, hidden=16, heads=4, kv_heads=1, dtype="float64")
     texts = {

@@ -504,7 +504,7 @@ class _Backward(Queries):
         layouts = [self.build.layout(x) for x in (*names, self.statement.out)]
         by_place = {(rank, cols): rows for (_, rank, cols), rows in seen.items()}
         apart = alone or shared or any(x.replicas > 1 for x in layouts)
-        # The first job of each rank writes all rows, so their keys have to be there, gathered likewise.
+        # The first job of each rank writes all rows, so all their keys have to be there.
         got = {
             (rank, cols): by_cols[rank, heads.of_keys(self.jobs[numbers[0]].cols)][0].rows
             for (_, rank, cols), numbers in parts.items()
