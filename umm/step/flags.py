@@ -29,7 +29,7 @@ def megatron(p: Parallel) -> Iterator[str]:
     yield f"--pipeline-model-parallel-size {p.pp}"
     if p.schedule == "interleaved" and p.vp > 1:
         yield f"--num-virtual-stages-per-pipeline-rank {p.vp}"
-    if p.chunk_layers and p.chunks > 1:
+    if p.chunk_layers and p.pp > 1:
         yield f"# {p.chunk_layers} layers a chunk, the rest in the last one: --pipeline-model-parallel-layout"
     if p.cp > 1:
         yield f"--context-parallel-size {p.cp}"
