@@ -110,7 +110,7 @@ class Step:
     def shares(self) -> str:
         """Parts of its time of half a percent and more, in words: ``layers 80%, bubble 12%``."""
         parts = {x: s / self.seconds for x, s in self.parts.items()}
-        return ", ".join(f"{x} {share:.0%}" for x, share in parts.items() if abs(share) >= 0.005)
+        return ", ".join(f"{x} {100 * share:.0f} %" for x, share in parts.items() if abs(share) >= 0.005)
 
     @property
     def mfu(self) -> float:

@@ -71,7 +71,9 @@ def muon(asked: Muon) -> None:
             for part in wrap(text, console.width, subsequent_indent=" " * 10, break_on_hyphens=False):
                 console.print(part)
         proof = (
-            "proven best of all mixes" if result.proven else f"at most {result.gap:.1%} above the best mix"
+            "proven best of all mixes"
+            if result.proven
+            else f"at most {100 * result.gap:.1f} % above the best mix"
         )
         console.print(f"          {proof}")
         console.print(f"products  {products}")

@@ -77,12 +77,14 @@ def explain_profile(asked: Compare, path: Path) -> None:
         others = f", the first of {profile.devices} devices" if profile.devices > 1 else ""
         span, busy_s = format_seconds(profile.span_s), format_seconds(profile.total_s)
         busy = profile.busy_s / profile.span_s if profile.span_s else 1.0
-        console.print(f"profile   {steps} of {span}{others}: kernels {busy_s}, device busy {busy:.0%}")
+        console.print(
+            f"profile   {steps} of {span}{others}: kernels {busy_s}, device busy {100 * busy:.0f} %"
+        )
         step_s, kernels_s = format_seconds(seconds), format_seconds(result.predicted_s)
         console.print(f"predicted {step_s} on {machine.name}: kernels {kernels_s}")
         console.print(
-            f"explained {result.explained:.1%} of measured kernel time; {result.matched:.1%} is in kernels "
-            "that both have"
+            f"explained {100 * result.explained:.1f} % of measured kernel time; "
+            f"{100 * result.matched:.1f} % is in kernels that both have"
         )
         numbers = ("predicted", "calls", "measured", "calls", "ratio")
         table = grid(("kernels", "size", *numbers), numbers, folds=("kernels", "size"))

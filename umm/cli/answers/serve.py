@@ -120,7 +120,8 @@ def serve(asked: Serve) -> None:
         if d.chunk:
             console.print(f"mixed     one that decodes beside {min(d.chunk, d.input)} of a prompt {mixed}")
         if shares is not None:
-            console.print(f"tables    decide {shares[0]:.0%} of TTFT, {shares[1]:.0%} of TPOT; laws the rest")
+            first, later = (f"{100 * x:.0f} %" for x in shares)
+            console.print(f"tables    decide {first} of TTFT, {later} of TPOT; laws the rest")
         parts = ", ".join(f"{name} {format_bytes(nbytes)}" for name, nbytes in result.memory.items())
         console.print(f"memory    {format_bytes(result.memory_bytes)} a device: {parts}")
 

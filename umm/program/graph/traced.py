@@ -45,7 +45,9 @@ class Traced:
         """Name the operations that are not understood, or not priced."""
         remarks = {}
         if self.unknown:
-            shares = (f"{x} ({flop / max(1, self.flop):.1%} of flop)" for x, flop in self.unknown.items())
+            shares = (
+                f"{x} ({100 * flop / max(1, self.flop):.1f} % of flop)" for x, flop in self.unknown.items()
+            )
             remarks["not understood"] = ", ".join(shares)
         if self.left_out:
             remarks["not priced"] = ", ".join(f"{what} ({n})" for what, n in self.left_out.items())

@@ -126,9 +126,9 @@ def turns_of_step(asked: Question) -> Iterator[Turn]:
 
     clock = rates.load.clock
     yield Turn(
-        CLOCK, f"{clock:.0%} of the first multiplies' rate (± {rates.load.spread:.0%})", 1.0,
+        CLOCK, f"{100 * clock:.0f} % of the first multiplies' rate (± {100 * rates.load.spread:.0f} %)", 1.0,
         1 / MAX_FACTOR, 1 / clock, lambda factor: seconds(load=replace(rates.load, clock=clock * factor)),
-        lambda factor: f"{clock * factor:.0%}",
+        lambda factor: f"{100 * clock * factor:.0f} %",
     )  # fmt: skip
     launch = rates.stack.launch_s
     now = format_seconds(launch) if launch else "hidden"

@@ -48,8 +48,8 @@ def causes(result: Beside, machine: Machine, dtype: str = "bfloat16") -> list[Ca
     if idle > IDLE * profile.span_s:
         each = format_seconds(idle / (len(profile.kernels) / profile.steps))
         words = (
-            f"the device is idle {idle / profile.span_s:.0%} of the time, {each} a kernel: the host issues "
-            "them too slowly, or a pipeline's bubble"
+            f"the device is idle {100 * idle / profile.span_s:.0f} % of the time, {each} a kernel: "
+            "the host issues them too slowly, or a pipeline's bubble"
         )
         known.append(Cause(words, idle))
     return sorted(known, key=lambda x: -x.seconds)
