@@ -227,10 +227,10 @@ class Reader:
 
     def _refolded(self, x: Value, mine: str, other: str, out: str, second: bool = False) -> Value:
         """Return an argument that nothing has read with its letters as rows and columns of this multiply."""
-        alike = [y for y, z in self.values.items() if isinstance(z, Value) and z.node is x.node]
-        if x.node.kind not in ("weight", "input") or any(self.values[y] is not x for y in alike):
+        if x.node.kind not in ("weight", "input") or any(x.node in y.reads for y in self.graph.nodes):
             return x
-        if any(x.node in y.reads for y in self.graph.nodes):
+        alike = [y for y, z in self.values.items() if isinstance(z, Value) and z.node is x.node]
+        if any(self.values[y] is not x for y in alike):
             return x
         sizes = dict(zip(mine, x.shape, strict=True))
         shared = [y for y in mine if y in other and y in out]

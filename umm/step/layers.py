@@ -290,11 +290,10 @@ def _attend(
     """Return attention by some heads of a rank, its keys passed round the context parallel ranks."""
     p, rates = shape.parallel, shape.rates
     rotary = block.rope_dim if isinstance(block, LatentAttention) else 0
-    value = block.value if block.value != block.head else 0
     forward = backward = 0.0
     for tokens, count in pieces(block, p.length):
         window = block.window if block.window < tokens else 0
-        scores = Heads(block.head, share, tokens, tokens, True, rotary, window=window, value=value)
+        scores = Heads(block.head, share, tokens, tokens, True, rotary, window=window, value=block.value)
         # With causal masks ranks take a slice from each end, so all see half of the keys in the mean.
         rows, sequences = Interval(0, tokens), p.micro_batch * count
         forward += rates.attention(scores, rows, heads, sequences, False, block.indexer) / p.cp
