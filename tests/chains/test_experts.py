@@ -255,6 +255,15 @@ def test_gradients_cut_across_experts_are_exact(name):
     assert_performed(chain.laid_out(texts, ranks), 0)
 
 
+def test_several_products_of_one_routed_row_are_summed_in_room_for_all():
+    """Each rank has two partial products of the gradient U of two rows: parts of W1's and of dH3's columns."""
+    sizes = {"hidden": 4, "latent": 3, "ffn": 13, "tokens": 2, "experts": 2, "top_k": 1}
+    outline = umm.chain("moe", dtype="float64", backward=True, **sizes)
+    cut = {"W1": "col", "dH3": "2d@2x2:rc", "U": "col"}
+    texts = {x.name: "row" for x in outline.tensors} | cut
+    assert_performed(outline.laid_out(texts, 4), 0, machine="h100-8")
+
+
 @pytest.mark.parametrize("seed", range(4))
 def test_a_group_without_a_row_for_an_expert_gets_its_gradient_too(seed):
     """4 nodes of 4 ranks, a data group each: some of 6 experts get no row in some of them."""

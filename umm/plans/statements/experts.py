@@ -414,6 +414,8 @@ class _Combining:
             inside = [len(known.tokens_of(x.rows, within.get(rank, Interval(0, 0)))) for x in pieces]
             if sum(inside) < sum(len(known.tokens_of(x.rows)) for x in pieces):
                 return ""  # rows of another group's tokens
+            if sum(inside) > routed.shape[0]:
+                return ""  # several products of one row, more sums than a temporary of the rows has room for
             sent[rank] = sum(inside)
         # One by one, sums go to each rank that wants them; at once every token moves, twice in an all-reduce.
         everywhere = groups.what == "all-reduce"
