@@ -256,7 +256,7 @@ def test_gradients_cut_across_experts_are_exact(name):
 
 
 def test_several_products_of_one_routed_row_are_summed_in_room_for_all():
-    """Each rank has two partial products of the gradient U of two rows: parts of W1's and of dH3's columns."""
+    """Each rank has two products of the gradient U of two rows: of parts of the columns of W1 and of dH3."""
     sizes = {"hidden": 4, "latent": 3, "ffn": 13, "tokens": 2, "experts": 2, "top_k": 1}
     outline = umm.chain("moe", dtype="float64", backward=True, **sizes)
     cut = {"W1": "col", "dH3": "2d@2x2:rc", "U": "col"}
