@@ -677,7 +677,8 @@ def seconds_alone(
 ) -> float:
     """Return the seconds of a collective by itself: the library's, or the closed form where there is none."""
     if machine.library is None:
-        return closed_form(what, nbytes, machine, machine.device_count, members=ranks)
+        together = max(machine.device_count, 1 + max(ranks))  # more than devices share them
+        return closed_form(what, nbytes, machine, together, members=ranks)
     return choose(machine, what, ranks, machine.device_count, int(nbytes), way).seconds
 
 
