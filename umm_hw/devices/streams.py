@@ -200,8 +200,7 @@ def ordered_spans(schedule: Schedule, start: Floats, end: Floats) -> None:
     free = [0.0] * (len(schedule.lanes) + 1)  # the last is the barriers'
     for row, lane in enumerate(schedule.lane.tolist()):
         earliest = max((end[before] for before in after[offsets[row] : offsets[row + 1]]), default=0.0)
-        late = max(earliest, free[lane]) - start[row]
-        if late > 0:
-            start[row] += late
-            end[row] = max(end[row], start[row])
+        # Not moved by their difference, for with it a sum may end below what it waits for.
+        start[row] = max(start[row], earliest, free[lane])
+        end[row] = max(end[row], start[row])
         free[lane] = end[row]
