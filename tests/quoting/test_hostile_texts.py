@@ -29,6 +29,7 @@ from umm.errors import InputError, UmmError
 from umm.explorer.copies import as_command, as_python, as_search, as_toml
 from umm.explorer.state import State
 from umm.figures.page import Section, write_page
+from umm.machines import machine_names
 from umm.machines.drafts.scaffold import text as machine_text
 from umm.profiles.chakra import COMP, Node, written
 from umm.program import load_chain
@@ -176,20 +177,21 @@ def test_layouts_and_chains_are_written_and_read_as_they_are(tmp_path):
 
 
 def test_what_the_page_copies_is_what_it_shows():
-    """A command for a shell, Python and TOML."""
+    """A command for a shell, Python and TOML; a machine that has no name is a file that was dropped in."""
     for text in TEXTS:
+        file = text if text in machine_names() else f"{text}.toml"
         for state in (State(machine=text, a=text), State(machine=text, chain=text, layouts=text)):
             for command in (as_command(state), as_search(state)):
                 words = shlex.split(command)
-                assert words[words.index("--machine") + 1] == text
+                assert words[words.index("--machine") + 1] == file
                 assert ("--a" not in words or words[words.index("--a") + 1] == text) or state.chain
             usual = code(ast.parse(as_python(State(machine="m", chain="c" if state.chain else ""), 4)))[0]
             python = as_python(state, 4)
             tree = ast.parse(python)
-            assert text in code(tree)[1], text
+            assert {text, file} <= {*code(tree)[1]}, text
             assert state.chain or code(ast.parse(python))[0] == usual
             if not re.search("[\ud800-\udfff]", text):
-                assert tomllib.loads(as_toml(state))["machine"] == text
+                assert tomllib.loads(as_toml(state))["machine"] == file
 
 
 class Page(HTMLParser):
