@@ -217,7 +217,7 @@ def _redistributed(
     # may use where they fit; None uses pools alone.
     shape, current = build.layout(name).shape, list(now)
     slots = cycle((name, (name, "then")))  # what a step writes is not where it reads
-    for axis, before, after in choice.steps(now, then):
+    for axis, before, after in choice.steps(now, then, mesh.ranks.shape):
         had = mesh.boxes(shape, tuple(current))
         current[axis] = after
         boxes = mesh.boxes(shape, tuple(current))

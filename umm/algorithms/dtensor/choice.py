@@ -18,7 +18,7 @@ REPLICATE, SHARD_0, SHARD_1, PARTIAL = "Replicate", "Shard(0)", "Shard(1)", "Par
 SHARDS = (SHARD_0, SHARD_1)
 # PyTorch's own constants: latency of any collective, and what it adds for an all-to-all beyond the formula of
 # an all-gather, since all-to-alls are usually slower.
-BASE_S, PENALTY_S = 6.6e-6, 1e-6
+BASE_US, PENALTY_US = 6.6, 1.0
 GIBI = 2**30
 Placements = tuple[str, ...]  # what each axis of a mesh does to a matrix
 
@@ -27,8 +27,8 @@ class Mesh(NamedTuple):
     """DTensor's assumptions on a device mesh."""
 
     shape: tuple[int, ...]  # ranks along each axis
-    bandwidth: tuple[float, ...]  # Bytes/s of a ring along each axis
-    hop_s: tuple[float, ...]  # seconds a hop along each axis
+    bandwidth: tuple[float, ...]  # GiB/s of a ring along each axis
+    hop_us: tuple[float, ...]  # microseconds a hop along each axis
 
     @classmethod
     def of(cls, machine: Machine, shape: tuple[int, ...]) -> "Mesh":
@@ -40,8 +40,8 @@ class Mesh(NamedTuple):
         near = [prod(shape[axis:]) <= host for axis in range(len(shape))]
         return cls(
             shape,
-            tuple((1 if x else 0.22) * 87.7 * GIBI for x in near),
-            tuple(0.6e-6 if x else 2.7e-6 for x in near),
+            tuple(87.7 * (1 if x else 0.22) for x in near),
+            tuple(0.6 if x else 2.7 for x in near),
         )
 
 
@@ -70,16 +70,16 @@ class Step(NamedTuple):
     then: str  # what it does afterwards
 
 
-def steps(now: Placements, then: Placements) -> Iterator[Step]:
-    """Yield the steps from one placement to another.
+def steps(now: Placements, then: Placements, shape: tuple[int, ...]) -> Iterator[Step]:
+    """Yield the steps from one placement to another on a mesh of a shape.
 
     A cut of a dimension that an axis further left shall cut otherwise is undone first, the last axis first.
 
-    >>> [tuple(step) for step in steps((SHARD_0, SHARD_0), (REPLICATE, SHARD_0))]
+    >>> [tuple(step) for step in steps((SHARD_0, SHARD_0), (REPLICATE, SHARD_0), (2, 2))]
     [(1, 'Shard(0)', 'Replicate'), (0, 'Shard(0)', 'Replicate'), (1, 'Replicate', 'Shard(0)')]
     """
     current = list(now)
-    if len(now) > 1 and any(placement in SHARDS for placement in now):
+    if len(now) > 1 and _shards(now, shape) > 1:
         for axis in reversed(range(len(now))):
             # Shards of one dimension are nested from left to right, so an axis can only be cut in its final
             # way once the axes to its left that cut the same dimension are as they shall be.
@@ -97,8 +97,15 @@ def steps(now: Placements, then: Placements) -> Iterator[Step]:
             yield Step(axis, current[axis], target)
 
 
+def _shards(placements: Placements, shape: tuple[int, ...]) -> int:
+    """Return how many parts placements cut a matrix into."""
+    return prod(n for n, placement in zip(shape, placements, strict=True) if placement in SHARDS)
+
+
 def redistribute_cost(nbytes: float, now: Placements, then: Placements, mesh: Mesh) -> float:
-    """Return DTensor's estimate of the seconds from one placement of an input to another.
+    """Return DTensor's estimate of the microseconds from one placement of an input to another.
+
+    It is the same to the last bit: of ways that cost as much, rounding decides which one is cheapest.
 
     Args:
         nbytes: Bytes of the whole matrix.
@@ -108,18 +115,18 @@ def redistribute_cost(nbytes: float, now: Placements, then: Placements, mesh: Me
     if now == then or set(now) == {REPLICATE}:
         return 0.0
     # Bytes of one rank's shard; a gather multiplies them, a local slice divides them.
-    moved = nbytes / prod(n for n, placement in zip(mesh.shape, now, strict=True) if placement in SHARDS)
-    seconds = 0.0
-    for axis, before, after in steps(now, then):
+    moved = nbytes / _shards(now, mesh.shape) / GIBI
+    total = 0.0
+    for axis, before, after in steps(now, then, mesh.shape):
         ranks, hops = mesh.shape[axis], mesh.shape[axis] - 1
         if before == REPLICATE:
             moved /= ranks
             continue
         moved *= ranks if after == REPLICATE else 1
         # An alpha-beta ring: p − 1 hops, and (p − 1)/p of the bytes pass each rank.
-        seconds += BASE_S + hops * mesh.hop_s[axis] + moved * hops / ranks / mesh.bandwidth[axis]
-        seconds += 0.0 if after == REPLICATE else PENALTY_S
-    return seconds
+        ring = BASE_US + hops * mesh.hop_us[axis] + moved * hops / ranks / mesh.bandwidth[axis] * 1e6
+        total += ring + (0.0 if after == REPLICATE else PENALTY_US)
+    return total
 
 
 def ways(axes: int) -> list[Way]:
@@ -145,7 +152,7 @@ def chosen_way(
         b: Likewise to B.
         mesh: What DTensor assumes of the mesh.
 
-    >>> mesh = Mesh((8,), (87.7 * GIBI,), (0.6e-6,))
+    >>> mesh = Mesh((8,), (87.7,), (0.6,))
     >>> for m in (4096, 8192):
     ...     print(m, *chosen_way(((m, 12288), (12288, 49152)), 4, (SHARD_1,), (SHARD_1,), mesh))
     4096 ('Replicate',) ('Shard(1)',) ('Shard(1)',)
