@@ -40,6 +40,9 @@ def test_a_tools_arguments_are_the_words_of_its_command():
     words = TOOLS["machine_show"].command_line({"machine": "--x", "set": ["launch=x2", "launch=x3"]})
     assert words == ["machine", "show", "--set=launch=x2", "--set=launch=x3", "--json", "--", "--x"]
     assert "--json" not in TOOLS["step"].command_line({"emit": "megatron"})
+    assert TOOLS["step"].command_line({"emit": None, "help_all": False}) == ["step", "--json"]
+    assert TOOLS["simulate"].command_line({"letters": None, "m": 8}) == ["simulate", "-m", "8", "--json"]
+    assert TOOLS["machine_show"].command_line({"machine": "x", "toml": False})[2] == "--json"
 
 
 @pytest.mark.parametrize("name", TOOLS)
@@ -91,6 +94,8 @@ def test_a_predicted_number_has_its_range_and_source():
         ("simulate", {"a": ["row", "col"]}, "a takes one value, not 2"),
         ("simulate", {"m": {"x": 1}}, "m takes a text or a number, not dict"),
         ("compare", {"m": 8}, "compare lacks profile; give it"),
+        ("compare", {"m": 8, "profile": None}, "compare lacks profile; give it"),
+        ("compare", {"m": 8, "profile": ""}, "compare lacks profile; give it"),
         ("simulate", {"module": "os:getcwd"}, "simulate takes no 'module'"),
         ("simulate", {"html": "x.html"}, "simulate takes no 'html'"),
     ],

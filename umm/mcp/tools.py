@@ -54,7 +54,7 @@ class Served:
 
         InputError for one that is unknown, missing, or cannot be typed.
         """
-        missing = [x for x in self.required if x not in arguments]
+        missing = [x for x in self.required if not arguments.get(x)]
         if missing:
             raise InputError(f"{self.name} lacks {missing[0]}; give it")
         words, positional, text = [*self.words], list[str](), False
@@ -62,14 +62,16 @@ class Served:
             if name not in self.params:
                 raise InputError(f"{self.name} takes no {name[:80]!r}; {did_you_mean(name, self.params)}")
             param = self.params[name]
-            text = text or param.name in AS_TEXT
+            if value is None:  # as if it were not given
+                continue
+            text = text or (param.name in AS_TEXT and value is not False)
             if isinstance(param, click.Argument):
                 positional += _texts(name, value)
-            elif isinstance(param, click.Option) and param.is_flag and value is not None:
+            elif isinstance(param, click.Option) and param.is_flag:
                 if not isinstance(value, bool):
                     raise InputError(f"{name} takes true or false, not {str(value)[:40]!r}")
                 words += [param.opts[0]] if value else param.secondary_opts[:1]
-            elif value is not None:
+            else:
                 typed, texts = max(param.opts, key=len), _texts(name, value)
                 if len(texts) != 1 and not param.multiple:
                     raise InputError(f"{name} takes one value, not {len(texts)}")
