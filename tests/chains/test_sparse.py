@@ -6,7 +6,7 @@ from conformance.executor_suite import laws
 from examples import WHOLE, examples
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from performed import assert_performed
+from performed import assert_performed, slope
 from strategies import layout_texts
 
 import umm
@@ -162,16 +162,6 @@ def mean_weights(x, asked):
             axis=1
         )
     return total
-
-
-def slope(loss, x, name, at):
-    """Difference of a loss by one number, 1e-6 to either side."""
-    ends = []
-    for step in (1e-6, -1e-6):
-        moved = x[name].copy()
-        moved[at] += step
-        ends.append(loss(x | {name: moved}))
-    return (ends[0] - ends[1]) / 2e-6
 
 
 @settings(laws, max_examples=examples(40))

@@ -39,3 +39,18 @@ def assert_performed(chain, number, mpi=None, machine=None):
     else:
         run = mpi.run(schedule, operands)
     assert_right(chain, operands, run.results)
+
+
+def slope(loss, x, name, at):
+    """Difference of a loss by one number, 1e-6 to either side."""
+    ends = []
+    for step in (1e-6, -1e-6):
+        moved = x[name].copy()
+        moved[at] += step
+        ends.append(loss(x | {name: moved}))
+    return (ends[0] - ends[1]) / 2e-6
+
+
+def result_slope(chain, x, name, at, result="Y"):
+    """Difference of the sum of a result times its gradient, by one number of an operand."""
+    return slope(lambda y: (chain.reference(y)[result] * x[f"d{result}"]).sum(), x, name, at)
