@@ -406,7 +406,7 @@ def test_tf32_is_a_choice_of_the_machine():
 
 
 def test_a_machine_in_tf32_stays_so_with_other_numbers():
-    """A machine in TF32 whose numbers are set, as by questions of what-if, keeps the peak of TF32."""
+    """Settings, as what-if makes them, keep the peak of TF32, and scale it where they are of it."""
     tf32 = umm.machine("h100-8:tf32")
     for numbers in ({"fabric.bandwidth": "x0.5"}, {"nodes": "2"}):
         changed = with_settings(tf32, numbers)
