@@ -204,7 +204,7 @@ def _times(model: Model, d: Deployment, rates: Rates, prefill: Deployment | None
         return _Times(prompt * waits + tpot + rounds * d.output * tpot, tpot, decode, prompt, mixed)
     total = rates.machine.device_count
     bandwidth, _ = hears(rates.machine, (0, total - 1), total)
-    sent = _kept(model, replace(d, tp=1, attention_dp=d.ranks), d.input) / (bandwidth * min(d.tp, prefill.tp))
+    sent = _kept(model, d.cache_bits, d.input) / (bandwidth * min(d.tp, prefill.tp))
     ttft = prompt * waits + sent + decode + rounds * d.output * decode
     return _Times(ttft, decode, decode, prompt, mixed)
 
@@ -215,7 +215,7 @@ def running(model: Model, d: Deployment, rates: Rates) -> float:
     # brings the prompts of those that end in it, at most a chunk.
     most = min(d.sequences, max(1.0, d.chunk * d.output / d.input)) if d.chunk else d.sequences
     room = USED * device_memory(rates.machine) - _memory(model, d, rates)["weights"]
-    each = _kept(model, d, d.input + d.output / 2)
+    each = _kept(model, d.cache_bits, d.input + d.output / 2, d.tp)
     return min(most, max(1.0, room / each)) if each else most
 
 
@@ -253,14 +253,17 @@ def _memory(model: Model, d: Deployment, rates: Rates) -> dict[str, float]:
                 experts += count * weight.elements * STORED[rates.precision] / (shared * groups)
             else:
                 dense += count * weight.elements * STORED[rates.outside] / d.tp
-    return {"weights": dense + experts, "cache": _kept(model, d, d.input + d.output) * d.sequences}
+    return {
+        "weights": dense + experts,
+        "cache": _kept(model, d.cache_bits, d.input + d.output, d.tp) * d.sequences,
+    }
 
 
-def _kept(model: Model, d: Deployment, tokens: float) -> float:
-    """Return the bytes of the cache and the states that a request of so many tokens keeps at a rank."""
+def _kept(model: Model, bits: int, tokens: float, tp: int = 1) -> float:
+    """Return the bytes of the cache and the states that a request keeps at each of some ranks."""
     total = 0.0
     for layer, count in model.kinds.items():
-        kept = layer.cache * min(tokens, getattr(layer.mixer, "window", 0) or tokens) * d.cache_bits / 8
+        kept = layer.cache * min(tokens, getattr(layer.mixer, "window", 0) or tokens) * bits / 8
         states = getattr(layer.mixer, "state", 0) * STATE_BYTES
-        total += count * (kept / min(d.tp, getattr(layer.mixer, "kv_heads", 1)) + states / d.tp)
+        total += count * (kept / min(tp, getattr(layer.mixer, "kv_heads", 1)) + states / tp)
     return total
