@@ -189,14 +189,23 @@ def format_rate(rate: float) -> str:
     return f"{rate / 1e12:.4g} Tflop/s" if rate >= 1e12 else f"{rate / 1e9:.4g} Gflop/s"
 
 
+def percent(share: float, digits: int = 0) -> str:
+    """Return a share as text; a program without any flop has no share of the peak.
+
+    >>> percent(0.714), percent(0.7142, 1), percent(float("nan"))
+    ('71 %', '71.4 %', 'no flop')
+    """
+    return f"{100 * share:.{digits}f} %" if share == share else "no flop"
+
+
 def gap_in_words(gap: float) -> str:
     """Return how far a bound is from the best, in percent.
 
     >>> gap_in_words(0.0084), gap_in_words(0.0796), gap_in_words(0.997), gap_in_words(1.5)
     ('0.84 %', '8 %', '100 %', '150 %')
     """
-    percent = 100 * gap
-    return f"{percent:.2g} %" if percent < 99.5 else f"{percent:,.0f} %"
+    points = 100 * gap
+    return f"{points:.2g} %" if points < 99.5 else f"{points:,.0f} %"
 
 
 def counted(count: int, noun: str) -> str:

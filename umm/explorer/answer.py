@@ -17,10 +17,10 @@ from umm.numbers import whole_in
 from umm.plans.multiply.options import known
 from umm.space.space import STATIONARY
 from umm.space.what_if.beside import Beside
-from umm.traces.bottleneck import lost_in_words, percent
+from umm.traces.bottleneck import lost_in_words
 from umm.traces.trace import Trace
 from umm.traces.traffic import bytes_by_kind
-from umm.units import format_bytes, format_seconds
+from umm.units import format_bytes, format_seconds, percent
 
 CHOSEN, TYPED, SWITCHES = map(of_kind, (CHOICE, TEXT, SWITCH))
 CONTROLS = [

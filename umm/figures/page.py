@@ -8,8 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from umm.files import whole_file
-from umm.traces.bottleneck import percent
-from umm.units import format_bytes, format_seconds
+from umm.units import format_bytes, format_seconds, percent
 
 if TYPE_CHECKING:
     import pandas as pd

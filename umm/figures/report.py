@@ -14,10 +14,9 @@ from umm.figures.predicted_measured import agreement
 from umm.layouts.text import brief
 from umm.program.problem import MATRICES
 from umm.space.peers.table import Peers
-from umm.traces.bottleneck import percent
 from umm.traces.trace import Trace
 from umm.traces.traffic import bytes_by_kind, link_frame
-from umm.units import format_bytes, format_seconds, time_unit
+from umm.units import format_bytes, format_seconds, percent, time_unit
 
 RANKS = 2  # ranks whose lanes are shown of each contender; the others do alike
 NO_FLIPS = "No number changes the choice within reach."

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cached_property, reduce
 from itertools import pairwise
 from typing import NamedTuple
 
@@ -16,6 +16,7 @@ from umm.step.parallel import FROM_START, Parallel
 from umm.step.pipeline import ZERO_BUBBLE, Chunk, Timeline, kept_first, stage_of, timeline
 from umm.step.rates import BF16, DTYPES, FP32, STORED, Rates
 from umm.step.stacks import Stack, find_stack
+from umm.units import percent
 
 LAYERS, BUBBLE, COMMUNICATION, LOSS, OPTIMIZER, HOST = (
     "layers", "bubble", "communication", "loss", "optimizer", "host",
@@ -108,9 +109,9 @@ class Step:
 
     @property
     def shares(self) -> str:
-        """Parts of its time of half a percent and more, in words: ``layers 80%, bubble 12%``."""
+        """Parts of its time of half a percent and more, in words: ``layers 80 %, bubble 12 %``."""
         parts = {x: s / self.seconds for x, s in self.parts.items()}
-        return ", ".join(f"{x} {100 * share:.0f} %" for x, share in parts.items() if abs(share) >= 0.005)
+        return ", ".join(f"{x} {percent(share)}" for x, share in parts.items() if abs(share) >= 0.005)
 
     @property
     def mfu(self) -> float:
@@ -382,14 +383,18 @@ class Question:
         return [range(*x) for x in pairwise(starts)]
 
     @cached_property
+    def stage_chunks(self) -> list[list[Cost]]:
+        """Each stage's chunks."""
+        p = self.parallel
+        by_stage: list[list[Cost]] = [[] for _ in range(p.pp)]
+        for number, cost in enumerate(self.chunks):
+            by_stage[stage_of(number, p.pp, p.schedule)].append(cost)
+        return by_stage
+
+    @cached_property
     def stages(self) -> list[Cost]:
         """The sum of each stage's chunks."""
-        p = self.parallel
-        sums = [Cost() for _ in range(p.pp)]
-        for number, cost in enumerate(self.chunks):
-            stage = stage_of(number, p.pp, p.schedule)
-            sums[stage] = sums[stage] + cost
-        return sums
+        return [reduce(Cost.__add__, chunks, Cost()) for chunks in self.stage_chunks]
 
     @property
     def passes(self) -> int:
@@ -477,7 +482,7 @@ def _computed_again(part: Part, parallel: Parallel) -> bool:
 def update_kernels(asked: Question, stage: Cost) -> list[Kernel]:
     """Return the sums of a stage's gradients, the update of its weights, and their gathers."""
     p, shape, stack = asked.parallel, asked.shape, asked.stack
-    local = _share(p, stage.dense, stage.experts, p.zero > 0)
+    local = _updated(p, stage)
     # Reads of the gradient for its norm and for the update; each state read and written; the weight written.
     states = 0 if p.offload == "optimizer" else STATES[p.optimizer] * 2 * FP32 + BF16
     kernels = [shape.passes(UPDATE, local * (2 * FP32 + states), 8)]
@@ -509,7 +514,7 @@ def host_bytes(asked: Question) -> float:
     p, states = asked.parallel, STATES[asked.parallel.optimizer] * FP32
     return max(
         sum(count * chunk.offloaded for count, chunk in kept)
-        + (_share(p, stage.dense, stage.experts, p.zero > 0) * states if p.offload == "optimizer" else 0.0)
+        + (_updated(p, stage) * states if p.offload == "optimizer" else 0.0)
         for stage, kept in zip(asked.stages, _kept_first(asked), strict=True)
     )
 
@@ -517,14 +522,15 @@ def host_bytes(asked: Question) -> float:
 def _kept_first(asked: Question) -> list[list[tuple[int, Cost]]]:
     """Return each stage's chunks with the micro-batches that they keep before the first backward pass."""
     p = asked.parallel
-    chunks = [
-        [x for i, x in enumerate(asked.chunks) if stage_of(i, p.pp, p.schedule) == stage]
-        for stage in range(p.pp)
-    ]
     return [
         list(zip(kept_first(i, p.pp, p.micro_batches, len(some), p.schedule), some, strict=True))
-        for i, some in enumerate(chunks)
+        for i, some in enumerate(asked.stage_chunks)
     ]
+
+
+def _updated(p: Parallel, stage: Cost) -> float:
+    """Return the weights of a stage that a rank updates, and whose states it keeps."""
+    return _share(p, stage.dense, stage.experts, p.zero > 0)
 
 
 def _share(p: Parallel, dense: float, experts: float, split: bool) -> float:
@@ -544,9 +550,7 @@ def update_seconds(asked: Question, stage: Cost) -> tuple[float, float, float]:
     if p.offload == "optimizer":
         # The host reads and writes the states; gradients come to it and weights go back beside that.
         states = STATES[p.optimizer] * 2 * FP32
-        update += _share(p, stage.dense, stage.experts, p.zero > 0) * max(
-            states / load.host_memory, stack.gradient_bytes / load.host_link
-        )
+        update += _updated(p, stage) * max(states / load.host_memory, stack.gradient_bytes / load.host_link)
     if p.shards > 1:
         return max(0.0, scatter - stage.backward), 0.0, update
     # Buckets of gradients are summed while the last micro-batch goes backward; the last one is not hidden.
@@ -648,7 +652,7 @@ def _bytes(asked: Question, stage: Cost, activations: float) -> dict[str, float]
         gathered = GATHERED * moved * p.pp / len(asked.model.layers) if p.shards > 1 else 0.0
         return _share(p, dense, experts, False) + gathered
 
-    states, gradients = (_share(p, stage.dense, stage.experts, x) for x in (p.zero > 0, p.zero == 2))
+    states, gradients = _updated(p, stage), _share(p, stage.dense, stage.experts, p.zero == 2)
     # Copies to the host are spread over all layers, so when the forward pass ends the last one is on its way.
     # Source: Transformer Engine, pytorch/cpu_offload.py (layer_window_map).
     copying = max(x.offloaded for x in asked.layer_costs) if stage.offloaded else 0.0

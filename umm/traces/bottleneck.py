@@ -18,7 +18,7 @@ from umm.schedules.table.details import GEMM, KINDS, LOCAL, MAP, TRANSFERS
 from umm.schedules.table.resources import Links
 from umm.traces.breakdown import breakdown
 from umm.traces.traffic import Spans, link_utilisation
-from umm.units import counted
+from umm.units import counted, percent
 
 path_in_c = in_c("umm.traces._path", "path")
 
@@ -312,12 +312,3 @@ def verdict(spans: Spans) -> str:
     return f"Bound by {binds}" + (
         "nothing is communicated." if quiet else f"{percent(overlapped)} overlapped."
     )
-
-
-def percent(share: float) -> str:
-    """Return a share as text; a program without any flop has no share of the peak.
-
-    >>> percent(0.714), percent(float("nan"))
-    ('71 %', 'no flop')
-    """
-    return f"{100 * share:.0f} %" if share == share else "no flop"

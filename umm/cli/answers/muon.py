@@ -15,7 +15,7 @@ from umm.muon.planning import plan
 from umm.muon.program import JORDAN, read_coefficients
 from umm.muon.weights import Grid, matrices
 from umm.step.step import rates_of
-from umm.units import counted, format_bytes, format_seconds
+from umm.units import counted, format_bytes, format_seconds, percent
 
 
 def muon(asked: Muon) -> None:
@@ -73,7 +73,7 @@ def muon(asked: Muon) -> None:
         proof = (
             "proven best of all mixes"
             if result.proven
-            else f"at most {100 * result.gap:.1f} % above the best mix"
+            else f"at most {percent(result.gap, 1)} above the best mix"
         )
         console.print(f"          {proof}")
         console.print(f"products  {products}")

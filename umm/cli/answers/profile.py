@@ -29,7 +29,7 @@ from umm.step.record import load_question
 from umm.step.step import simulated
 from umm.torch.eager import kernels
 from umm.traces.files import load_trace
-from umm.units import format_seconds
+from umm.units import format_seconds, percent
 
 MOST_ROWS, MOST_CAUSES = 16, 6  # rows and causes that are printed; --json has all
 
@@ -77,14 +77,12 @@ def explain_profile(asked: Compare, path: Path) -> None:
         others = f", the first of {profile.devices} devices" if profile.devices > 1 else ""
         span, busy_s = format_seconds(profile.span_s), format_seconds(profile.total_s)
         busy = profile.busy_s / profile.span_s if profile.span_s else 1.0
-        console.print(
-            f"profile   {steps} of {span}{others}: kernels {busy_s}, device busy {100 * busy:.0f} %"
-        )
+        console.print(f"profile   {steps} of {span}{others}: kernels {busy_s}, device busy {percent(busy)}")
         step_s, kernels_s = format_seconds(seconds), format_seconds(result.predicted_s)
         console.print(f"predicted {step_s} on {machine.name}: kernels {kernels_s}")
         console.print(
-            f"explained {100 * result.explained:.1f} % of measured kernel time; "
-            f"{100 * result.matched:.1f} % is in kernels that both have"
+            f"explained {percent(result.explained, 1)} of measured kernel time; "
+            f"{percent(result.matched, 1)} is in kernels that both have"
         )
         numbers = ("predicted", "calls", "measured", "calls", "ratio")
         table = grid(("kernels", "size", *numbers), numbers, folds=("kernels", "size"))

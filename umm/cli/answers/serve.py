@@ -15,7 +15,7 @@ from umm.serve.deployment import Deployment
 from umm.serve.rates import QUANTIZED, STORED, find_engine
 from umm.serve.serve import check_room, rates_of, table_shares, with_fewest_ranks
 from umm.serve.serve import serve as predict
-from umm.units import format_bytes, format_seconds
+from umm.units import format_bytes, format_seconds, percent
 
 
 def _stored(asked: Serve, model: Model) -> str:
@@ -120,7 +120,7 @@ def serve(asked: Serve) -> None:
         if d.chunk:
             console.print(f"mixed     one that decodes beside {min(d.chunk, d.input)} of a prompt {mixed}")
         if shares is not None:
-            first, later = (f"{100 * x:.0f} %" for x in shares)
+            first, later = map(percent, shares)
             console.print(f"tables    decide {first} of TTFT, {later} of TPOT; laws the rest")
         parts = ", ".join(f"{name} {format_bytes(nbytes)}" for name, nbytes in result.memory.items())
         console.print(f"memory    {format_bytes(result.memory_bytes)} a device: {parts}")

@@ -19,7 +19,7 @@ from umm.step.peers import PeerRow, step_peers
 from umm.step.rates import Rates
 from umm.step.search import SearchResult, search, usable_memory
 from umm.step.step import Step, predict, question, rates_of, with_prediction
-from umm.units import counted, format_bytes, format_seconds
+from umm.units import counted, format_bytes, format_seconds, percent
 
 SIZES = ("micro_batch", "tp", "pp", "vp", "cp", "ep", "fsdp", "zero", "schedule", "recompute")
 """Flags that a search chooses where they are not given."""
@@ -98,7 +98,7 @@ def print_step(console: Console, step: Step, model: Model, rates: Rates) -> None
     low, high = format_seconds(step.lowest), format_seconds(step.highest)
     console.print(f"step      {format_seconds(step.seconds)} ({low} to {high}) for {tokens:,} tokens")
     rate = f"{step.tokens_per_second:,.0f} tokens/s a device"
-    console.print(f"rate      {rate}, {100 * step.mfu:.1f} % of peak as model flop")
+    console.print(f"rate      {rate}, {percent(step.mfu, 1)} of peak as model flop")
     console.print(f"time      {step.shares}")
     parts = ", ".join(f"{name} {format_bytes(nbytes)}" for name, nbytes in step.memory.items())
     over, device = step.memory_bytes > rates.machine.memory, format_bytes(rates.machine.memory)
@@ -109,8 +109,8 @@ def print_step(console: Console, step: Step, model: Model, rates: Rates) -> None
 
 def _assumed(rates: Rates) -> str:
     load = rates.load
-    shares = f"{100 * load.clock:.0f} % of the first multiplies' rate under load"
-    return f"stack {rates.stack.name}; {shares}, ± {100 * load.spread:.0f} %"
+    shares = f"{percent(load.clock)} of the first multiplies' rate under load"
+    return f"stack {rates.stack.name}; {shares}, ± {percent(load.spread)}"
 
 
 def print_search(console: Console, result: SearchResult, model: Model, rates: Rates) -> None:
@@ -125,7 +125,7 @@ def print_search(console: Console, result: SearchResult, model: Model, rates: Ra
     for number, step in enumerate(result.top, 1):
         console.print(line.format(number, *_cells(step)))
     _print_modules(console, result.top)
-    proof = "proven best" if result.proven else f"within {100 * result.gap:.1f} % of the best"
+    proof = "proven best" if result.proven else f"within {percent(result.gap, 1)} of the best"
     console.print(
         f"{proof} of {result.priced:,} configurations: {result.fitting:,} fit, {result.simulated} simulated, "
         "the others ruled out by bounds"

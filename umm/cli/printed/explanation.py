@@ -13,9 +13,9 @@ from umm.policies.policy import StepPolicy
 from umm.program.chain import Chain
 from umm.schedules.schedule import Schedule
 from umm.schedules.table.details import ACCUMULATE, GEMM, KINDS, MAP, REDUCE, TRANSFERS
-from umm.traces.bottleneck import critical_path, path_times, percent, waits_for
+from umm.traces.bottleneck import critical_path, path_times, waits_for
 from umm.traces.trace import Trace
-from umm.units import format_seconds
+from umm.units import format_seconds, percent
 
 MAX_STEPS = 12  # steps listed one by one
 WAITS = 5  # transfers of the critical path listed one by one

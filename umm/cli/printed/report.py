@@ -20,10 +20,10 @@ from umm.program.problem import MATRICES, Problem
 from umm.schedules.schedule import Schedule
 from umm.schedules.table.details import GEMM, KINDS
 from umm.space.budget import device_share, over_limit
-from umm.traces.bottleneck import lost_in_words, percent
+from umm.traces.bottleneck import lost_in_words
 from umm.traces.trace import Trace
 from umm.traces.traffic import bytes_by_kind
-from umm.units import counted, duration, format_bytes, format_rate, format_seconds
+from umm.units import counted, duration, format_bytes, format_rate, format_seconds, percent
 
 if TYPE_CHECKING:
     from umm.measure import Needs

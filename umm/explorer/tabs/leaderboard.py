@@ -15,8 +15,7 @@ from umm.figures.pareto import pareto
 from umm.figures.replication import parallel_coordinates
 from umm.plans.multiply.options import known
 from umm.space import Choice
-from umm.traces.bottleneck import percent
-from umm.units import format_bytes, format_seconds, range_in_words, short_seconds
+from umm.units import format_bytes, format_seconds, percent, range_in_words, short_seconds
 
 ROWS = 10
 COLUMNS = 3  # groups of tensors that have a column each

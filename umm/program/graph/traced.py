@@ -6,6 +6,7 @@ from dataclasses import dataclass, replace
 from umm.program.graph.gradients import with_gradients
 from umm.program.graph.writing import Part
 from umm.program.outline import Outline
+from umm.units import percent
 
 
 @dataclass(frozen=True)
@@ -46,7 +47,7 @@ class Traced:
         remarks = {}
         if self.unknown:
             shares = (
-                f"{x} ({100 * flop / max(1, self.flop):.1f} % of flop)" for x, flop in self.unknown.items()
+                f"{x} ({percent(flop / max(1, self.flop), 1)} of flop)" for x, flop in self.unknown.items()
             )
             remarks["not understood"] = ", ".join(shares)
         if self.left_out:

@@ -15,7 +15,7 @@ from umm.space.pricing.pricer import Pricer
 from umm.space.search.uncertainty import TOLERANCE, Starts, Sure, assumed_starts
 from umm.space.search.walk import BestFirst
 from umm.space.space import Space
-from umm.units import format_bytes, format_seconds
+from umm.units import format_bytes, format_seconds, percent
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -239,6 +239,6 @@ class Found(Shown):
         share = self.simulated / self.distinct
         lines.append(
             f"{'proven' if self.proven else 'not proven'}: {self.priced} points priced, {self.distinct} "
-            f"distinct, {self.pruned} pruned, {self.simulated} simulated ({100 * share:.1f} %)"
+            f"distinct, {self.pruned} pruned, {self.simulated} simulated ({percent(share, 1)})"
         )
         return "\n".join(lines)

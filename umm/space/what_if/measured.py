@@ -8,7 +8,7 @@ from typing import Any
 from umm.machines import Machine
 from umm.space.vary import Knob, knobs
 from umm.step.step import Question, simulated
-from umm.units import format_seconds
+from umm.units import format_seconds, percent
 
 MAX_FACTOR = 64.0  # largest factor of a number that is tried, and one over the smallest
 NEAR = 1e-3  # how near to the measured time the explained one has to come, as a share of it
@@ -126,9 +126,9 @@ def turns_of_step(asked: Question) -> Iterator[Turn]:
 
     clock = rates.load.clock
     yield Turn(
-        CLOCK, f"{100 * clock:.0f} % of the first multiplies' rate (± {100 * rates.load.spread:.0f} %)", 1.0,
+        CLOCK, f"{percent(clock)} of the first multiplies' rate (± {percent(rates.load.spread)})", 1.0,
         1 / MAX_FACTOR, 1 / clock, lambda factor: seconds(load=replace(rates.load, clock=clock * factor)),
-        lambda factor: f"{100 * clock * factor:.0f} %",
+        lambda factor: percent(clock * factor),
     )  # fmt: skip
     launch = rates.stack.launch_s
     now = format_seconds(launch) if launch else "hidden"

@@ -11,7 +11,7 @@ from umm.profiles.beside import Beside, Row
 from umm.profiles.kernel import ATTENTION, COLLECTIVES, MAP, MULTIPLY, Kernel
 from umm.space.vary import Knob, knobs
 from umm.space.what_if.measured import REASONS, Turn, seek
-from umm.units import format_seconds
+from umm.units import format_seconds, percent
 
 SLOWER = 1.5
 """How many times too slow a collective is before its links are blamed: its own law is off by less."""
@@ -48,7 +48,7 @@ def causes(result: Beside, machine: Machine, dtype: str = "bfloat16") -> list[Ca
     if idle > IDLE * profile.span_s:
         each = format_seconds(idle / (len(profile.kernels) / profile.steps))
         words = (
-            f"the device is idle {100 * idle / profile.span_s:.0f} % of the time, {each} a kernel: "
+            f"the device is idle {percent(idle / profile.span_s)} of the time, {each} a kernel: "
             "the host issues them too slowly, or a pipeline's bubble"
         )
         known.append(Cause(words, idle))
