@@ -17,7 +17,7 @@ from umm.errors import InputError
 from umm.profiles import chakra
 from umm.profiles.beside import beside
 from umm.profiles.files import load_profile
-from umm.profiles.kernel import COLLECTIVES, MAP, MULTIPLY, Kernel, Profile
+from umm.profiles.kernel import ATTENTION, COLLECTIVES, MAP, MULTIPLY, Kernel, Profile, kind_of
 from umm.profiles.kineto import profile_of
 from umm.program.models import find_model
 from umm.space.what_if.measured import explanations, turns_of_step
@@ -316,3 +316,97 @@ def test_a_step_is_as_the_device_marks_it_whose_kernels_are_taken():
     result = profile_of(kernels + marks)
     assert (result.steps, len(result.kernels)) == (2, 2)
     assert result.busy_s == pytest.approx(10e-6)
+
+
+def device_events(*rows, device=0, stream=7):
+    """Kernels by start and microseconds, launched one by one from the start of the trace."""
+    return [
+        event("kernel", "gemm", ts, took, {"device": device, "stream": stream, "correlation": number})
+        for number, (ts, took) in enumerate(rows, 1)
+    ]
+
+
+def test_kernels_faster_than_predicted_are_not_said_to_take_what_is_predicted(tmp_path):
+    sizes = ["--machine", "h100-8", "--ranks", "1", "-m", "4K", "-n", "4K", "-k", "4K", "--dtype", "bf16"]
+    trace, run = tmp_path / "trace.json", CliRunner().invoke
+    taken = json.loads(run(main, ["simulate", *sizes, "--json"]).output)["predicted"]["makespan_s"]
+    for times, words in (
+        (0.5, "Nothing is slower than predicted: kernels take 0.50 times as long.\n"),
+        (1.0, "Nothing stands out: kernels take what is predicted.\n"),
+    ):
+        written([event("kernel", "gemm", 1, times * taken * 1e6, {"device": 0})], trace)
+        assert run(main, ["compare", "--profile", str(trace), *sizes]).output.endswith(words)
+
+
+def test_a_step_reaches_over_all_streams_of_its_device_and_to_the_next_one():
+    """Kineto marks a step once a stream: one of 100 us, 20 us idle, one of 100 us, NCCL within each."""
+    compute = device_events((0, 100), (120, 100))
+    others = device_events((40, 10), (160, 10), stream=20)
+    marks = [
+        event("gpu_user_annotation", f"ProfilerStep#{i}", ts, took, {}, pid=0, tid=stream)
+        for stream, i, ts, took in ((7, 1, 0, 100), (7, 2, 120, 100), (20, 1, 40, 10), (20, 2, 160, 10))
+    ]
+    result = profile_of([*compute, *others, *marks])
+    assert (result.steps, len(result.kernels)) == (2, 4)
+    assert result.span_s == pytest.approx(110e-6)
+    assert result.busy_s == pytest.approx(100e-6)
+    assert result.total_s == pytest.approx(110e-6)
+
+
+def test_kernels_belong_to_the_step_that_launched_them_where_only_the_host_marks_it():
+    """Two steps issued in 10 us each, 100 us long on the device; a kernel of the warm-up runs within them."""
+    kernels = device_events((1000, 50), (1050, 100), (1150, 100))
+    launches = [
+        event("cuda_runtime", "hipLaunchKernel", ts, 1, {"correlation": number}, 9, 9)
+        for number, ts in enumerate((995, 1005, 1015), 1)
+    ]
+    marks = [event("user_annotation", f"ProfilerStep#{i}", 1000 + 10 * i, 10, {}, 9, 9) for i in (0, 1)]
+    result = profile_of([*kernels, *launches, *marks])
+    assert [x.start for x in result.kernels] == [pytest.approx(1050e-6), pytest.approx(1150e-6)]
+    assert result.total_s == pytest.approx(100e-6)
+    assert result.span_s == pytest.approx(125e-6)  # from 1000 to 1250, two steps
+
+
+def test_a_stray_copy_on_the_first_device_is_not_taken_for_the_profile():
+    """A process of card 10 of a host left a copy and a small kernel on card 0."""
+    stray = [event("gpu_memcpy", "Memcpy HtoD", 0, 900, {"device": 0}), *device_events((5, 3))]
+    result = profile_of([*stray, *device_events((0, 100), device=10), *device_events((0, 100), device=9)])
+    assert {x.lane[0] for x in result.kernels} == {"9"}
+    assert result.devices == 3
+
+
+def test_parts_of_a_multiply_split_along_k_are_one_call():
+    sizes = {"External id": 4, "Input Dims": [[64, 8192], [8192, 64]]}
+    events = [event("cpu_op", "aten::mm", 0, 5, sizes, 9, 9)]
+    names = "cutlass_80_tensorop_bf16_s16816gemm", "void cublasLt::splitKreduce_kernel<32, 16, int>(…)"
+    for ts, name, took in ((10, names[0], 20), (31, names[1], 4)):
+        events.append(event("kernel", name, ts, took, {"External id": 4, "device": 0, "stream": 7}))
+    row = beside(profile_of(events), [Kernel(MULTIPLY, "", 24e-6, (64, 64, 8192))]).rows[0]
+    assert (row.by, row.measured.calls, row.ratio) == ("shape", 1, pytest.approx(1))
+
+
+@pytest.mark.parametrize(
+    ("name", "operator", "kind"),
+    [
+        ("triton_poi_fused__scaled_dot_product_flash_attention_3", "", MAP),
+        ("triton_tem_fused_addmm_relu_5", "triton_tem_fused_addmm_relu_5", MULTIPLY),
+        ("triton_tem_fused_flex_attention_0", "", ATTENTION),
+        ("void at::native::elementwise_kernel<128, 4, at::native::gpu_kernel_impl<…>>", "aten::addmm", MAP),
+        ("void vllm::cross_device_reduce_1stage<__nv_bfloat16, 8>(…)", "", "all-reduce"),
+        ("fused_moe_kernel", "", MULTIPLY),
+        ("void marlin::Marlin<__nv_bfloat16, 256, 4, 16, 4>(…)", "", MULTIPLY),
+    ],
+)  # fmt: skip
+def test_kernels_of_compilers_and_engines_have_their_kind(name, operator, kind):
+    assert kind_of(name, operator) == kind
+
+
+def test_chakra_names_each_collective_and_reads_no_number_out_of_a_text():
+    """As schema/protobuf/et_def.proto numbers them: 3 is a gather to one rank, 8 a reduce-scatter."""
+    numbers = {0: "all-reduce", 3: "send", 6: "all-to-all", 8: "reduce-scatter", "two": "all-reduce"}
+    nodes = [
+        chakra.Node(i, "nccl", chakra.COLLECTIVE, 0.0, 1e-6, attributes={"comm_type": x})
+        for i, x in enumerate(numbers, 1)
+    ]
+    kinds = [x.kind for x in chakra.profile_of(chakra.written(nodes)).kernels]
+    assert sorted(kinds) == sorted(numbers.values())

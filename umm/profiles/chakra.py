@@ -21,7 +21,8 @@ COMM_TYPES = {
 }  # fmt: skip
 VERSION = "0.0.4"
 NANOS = "duration_nanos"
-_NAMES = {number: name for name, number in COMM_TYPES.items()}
+_NAMES = {number: name for name, number in COMM_TYPES.items()} | {3: SEND, 4: SEND, 8: "reduce-scatter"}
+"""Kinds by the format's number; gathers and scatters to one rank are NCCL's sends."""
 _BLOCKS, _DEEPEST = (1, 5), 64  # wire types with 8 and 4 bytes; bits of the longest number
 
 
@@ -154,7 +155,8 @@ def _kernel(node: Node) -> Kernel:
     nbytes = size if isinstance(size, int) else 0
     plain = Kernel(kind_of(node.name), node.name, node.seconds, start=node.start)
     if node.type == COLLECTIVE:
-        kind = _NAMES.get(int(attributes.get("comm_type", 0) or 0), "all-reduce")
+        number = attributes.get("comm_type", 0)
+        kind = _NAMES.get(number, "all-reduce") if isinstance(number, int) else "all-reduce"
         return plain._replace(kind=kind, nbytes=nbytes, ranks=ranks if isinstance(ranks, int) else 0)
     if node.type in (SENDS, RECEIVES):
         return plain._replace(kind=SEND, nbytes=nbytes)

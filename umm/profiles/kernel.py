@@ -50,7 +50,7 @@ class Profile:
 
     kernels: tuple[Kernel, ...]  # in the order of their starts
     steps: int = 1  # steps that the profile is of, as `ProfilerStep` marks them; 1 if unmarked
-    devices: int = 1  # devices that the file has kernels of; only those of the first are kept
+    devices: int = 1  # devices that the file has kernels of; only those of one are kept
     source: str = "kineto"  # the format: kineto or chakra
     marks: tuple[tuple[float, float], ...] = field(default=(), repr=False)
 
@@ -89,6 +89,8 @@ def union(kernels: Iterable[Kernel]) -> float:
 
 _COLLECTIVE = re.compile(r"all_?gather|reduce_?scatter|all_?reduce|all_?to_?all|broadcast|sendrecv", re.I)
 _LIBRARY = re.compile(r"nccl|rccl|msccl|oneccl|deep_ep|nvshmem|allreduce|all_reduce|allgather", re.I)
+# Inductor names a kernel after all operators that it touches, also the attention that reads its result.
+_MAPS = re.compile(r"triton_(poi|red|per|for|spl)_fused|at::native::\w*(elementwise|reduce)_kernel")
 _SPOKEN = {
     "allgather": "all-gather", "reducescatter": "reduce-scatter", "allreduce": "all-reduce",
     "alltoall": "all-to-all", "broadcast": "broadcast", "sendrecv": SEND,
@@ -98,7 +100,8 @@ _KINDS = (
     (
         MULTIPLY,
         re.compile(
-            r"gemm|gemv|nvjet|xmma|cutlass|cublas|Cijk_|wgmma|splitk|matmul|aten::(mm|addmm|bmm|linear|_scaled_mm)",
+            r"gemm|gemv|nvjet|xmma|cutlass|cublas|Cijk_|wgmma|splitk|matmul|marlin|fused_moe_kernel|\bbmm_|triton_mm|"
+            r"triton_tem_fused\w*mm|aten::(mm|mv|addmm|bmm|baddbmm|linear|_scaled_mm|_grouped_mm|_scaled_grouped_mm)",
             re.I,
         ),
     ),
@@ -130,6 +133,10 @@ def kind_of(name: str, operator: str = "") -> str:
     """
     if "deep_ep" in name and re.search(r"dispatch|combine", name):
         return "all-to-all"
+    if "cross_device_reduce" in name:  # of vLLM, SGLang and aiter
+        return "all-reduce"
+    if _MAPS.search(name):
+        return MAP
     if _LIBRARY.search(name) and (collective := spoken(name)):
         return collective
     for text in (name, operator):

@@ -8,7 +8,9 @@ PyTorch 2.3.
 Source: pytorch/kineto, libkineto/src/output_json.cpp; torch/csrc/distributed/c10d/ParamCommsUtils.hpp.
 """
 
+import math
 import re
+from bisect import bisect
 from collections.abc import Iterable, Mapping, Sequence
 from math import prod
 from typing import Any
@@ -22,7 +24,9 @@ KERNELS = ("kernel", "gpu_memcpy", "gpu_memset")
 BYTES = {
     "float": 4, "float32": 4, "double": 8, "float64": 8, "half": 2, "float16": 2, "bfloat16": 2, "int": 4,
     "int32": 4, "long": 8, "int64": 8, "byte": 1, "char": 1, "uint8": 1, "int8": 1, "bool": 1,
-    "float8_e4m3fn": 1, "float8_e5m2": 1, "float8_e4m3fnuz": 1,
+    "float8_e4m3fn": 1, "float8_e5m2": 1, "float8_e4m3fnuz": 1, "float8_e5m2fnuz": 1, "float8_e8m0fnu": 1,
+    "short": 2, "int16": 2, "uint16": 2, "uint32": 4, "uint64": 8, "complexfloat": 8, "complex64": 8,
+    "complexdouble": 16, "complex128": 16,
 }  # fmt: skip
 """Bytes of an element by the names that c10d gives types, in lower case."""
 ID = "External id"
@@ -56,16 +60,60 @@ def profile_of(content: Any) -> Profile:
             "no kernels are in the profile; record it with activities=[ProfilerActivity.CPU, "
             "ProfilerActivity.CUDA] (torch.profiler), and record_shapes=True for the sizes of multiplies"
         )
-    devices = sorted({lane[0] for lane, _ in rows})
-    chosen = [(lane, x) for lane, x in rows if lane[0] == devices[0]]
+    device, devices = _device(rows)
+    chosen = [(lane, x) for lane, x in rows if lane[0] == device]
     kernels = [_kernel(lane, x, operators) for lane, x in chosen]
-    marks = _marks(complete, devices[0])
-    if marks:  # warm-up and what is cut at either end belong to no step
-        first, last = marks[0][0], marks[-1][1]
-        inside = [x for x in kernels if first <= x.start < last]
-        kernels, marks = (inside, marks) if inside else (kernels, ())
-    kernels.sort(key=lambda x: x.start)
-    return Profile(tuple(kernels), max(1, len(marks)), len(devices), marks=marks)
+    marks, launched = _marks(complete, device)
+    # A host that marks the steps runs ahead of its device: a kernel belongs to the step that launched it.
+    launches = _launches(complete) if launched else {}
+    moments = [
+        launches.get(str(_args(x).get("correlation")), k.start)
+        for (_, x), k in zip(chosen, kernels, strict=True)
+    ]
+    # Warm-up and what is cut at either end belong to no step.
+    starts = [start for start, _ in marks]
+    steps = [bisect(starts, x) - 1 for x in moments]
+    inside = [
+        kernel
+        for kernel, at, step in zip(kernels, moments, steps, strict=True)
+        if step >= 0 and at < marks[step][1]
+    ]
+    kernels, marks = (inside, marks) if inside else (kernels, ())
+    if marks and launched:
+        *before, (start, end) = marks
+        marks = (*before, (start, max(end, *(x.start + x.seconds for x in kernels))))
+    return Profile(tuple(_joined(kernels)), max(1, len(marks)), devices, marks=marks)
+
+
+def _joined(kernels: list[Kernel]) -> list[Kernel]:
+    """Return kernels by their starts; one that sums the parts of a multiply split along k is of its call."""
+    last: dict[tuple[str, str], int] = {}
+    rows: list[Kernel] = []
+    for one in sorted(kernels, key=lambda x: x.start):
+        before = rows[last[one.lane]] if one.lane in last else None
+        if (
+            before
+            and "splitkreduce" in one.name.lower()
+            and (before.kind, before.shape) == (one.kind, one.shape)
+        ):
+            rows[last[one.lane]] = before._replace(seconds=before.seconds + one.seconds)
+            continue
+        last[one.lane] = len(rows)
+        rows.append(one)
+    return rows
+
+
+def _device(rows: Sequence[tuple[tuple[str, str], Mapping[str, Any]]]) -> tuple[str, int]:
+    """Return the first device with at least half as much kernel time as the busiest, and the devices' number.
+
+    Other processes of a host leave a stray kernel or copy on its first device.
+    """
+    busy: dict[str, float] = {}
+    for (device, _), event in rows:
+        took = max(0.0, _number(event, "dur")) if _category(event) == "kernel" else 0.0
+        busy[device] = busy.get(device, 0.0) + took
+    most = max(busy.values())
+    return min((x for x, took in busy.items() if took >= most / 2), key=lambda x: (len(x), x)), len(busy)
 
 
 def _number(event: Mapping[str, Any], name: str, default: float = 0.0) -> float:
@@ -118,19 +166,49 @@ def _launching(events: Sequence[Mapping[str, Any]]) -> dict[str, tuple[str, Any]
     return known
 
 
-def _marks(events: Iterable[Mapping[str, Any]], device: str) -> tuple[tuple[float, float], ...]:
-    """Return start and end of each marked step: as this device marks it, else another one, else the CPU."""
-    marks: dict[str, tuple[int, float, float]] = {}
+def _launches(events: Iterable[Mapping[str, Any]]) -> dict[str, float]:
+    """Return when the host launched each correlation, in seconds; none that two processes have."""
+    known: dict[str, float] = {}
+    twice = set()
+    for event in events:
+        if _category(event).endswith(("_runtime", "_driver")) and "correlation" in _args(event):
+            correlation = str(_args(event)["correlation"])
+            if correlation in known:
+                twice.add(correlation)
+            known[correlation] = _number(event, "ts") / 1e6
+    return {x: at for x, at in known.items() if x not in twice}
+
+
+def _marks(events: Iterable[Mapping[str, Any]], device: str) -> tuple[tuple[tuple[float, float], ...], bool]:
+    """Return start and end of each marked step, and whether they are the host's.
+
+    A step is as this device marks it, else another one, else the host. A device marks it for each of its
+    streams; it runs from the first one's start until the next step's, or the last one's end.
+    """
+    marks: dict[str, tuple[int, str, float, float]] = {}
     for event in events:
         name = str(event.get("name", ""))
         if name.startswith("ProfilerStep#"):
-            start = _number(event, "ts") / 1e6
+            start, lane = _number(event, "ts") / 1e6, _lane(event)[0]
+            end = start + _number(event, "dur") / 1e6
             order = 0
             if _category(event) == "gpu_user_annotation":
-                order = 2 if _lane(event)[0] == device else 1
-            if name not in marks or order >= max(1, marks[name][0]):
-                marks[name] = (order, start, start + _number(event, "dur") / 1e6)
-    return tuple(sorted((start, end) for _, start, end in marks.values()))
+                order = 2 if lane == device else 1
+            before = marks.get(name)
+            if before is None or order > before[0]:
+                marks[name] = order, lane, start, end
+            elif order == before[0] > 0 and lane == before[1]:
+                marks[name] = order, lane, min(start, before[2]), max(end, before[3])
+    rows = sorted(
+        (start, end, whole_in(name.partition("#")[2])) for name, (_, _, start, end) in marks.items()
+    )
+    steps = []
+    for (start, end, number), (after, _, next_number) in zip(
+        rows, [*rows[1:], (math.inf, 0.0, None)], strict=False
+    ):
+        follows = number is not None and next_number == number + 1
+        steps.append((start, after if follows else min(end, after)))
+    return tuple(steps), all(x[0] == 0 for x in marks.values())
 
 
 def _kernel(

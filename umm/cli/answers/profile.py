@@ -32,6 +32,7 @@ from umm.traces.files import load_trace
 from umm.units import format_seconds, percent
 
 MOST_ROWS, MOST_CAUSES = 16, 6  # rows and causes that are printed; --json has all
+FASTER = 1.15  # how many times faster than predicted all kernels may be and still take that long
 
 
 def explain_profile(asked: Compare, path: Path) -> None:
@@ -74,7 +75,8 @@ def explain_profile(asked: Compare, path: Path) -> None:
 
     def shown(console: Console) -> None:
         steps = f"{profile.steps} steps" if profile.steps > 1 else "one step"
-        others = f", the first of {profile.devices} devices" if profile.devices > 1 else ""
+        several = profile.devices > 1
+        others = f", device {profile.kernels[0].lane[0]} of {profile.devices}" if several else ""
         span, busy_s = format_seconds(profile.span_s), format_seconds(profile.total_s)
         busy = profile.busy_s / profile.span_s if profile.span_s else 1.0
         console.print(f"profile   {steps} of {span}{others}: kernels {busy_s}, device busy {percent(busy)}")
@@ -95,7 +97,10 @@ def explain_profile(asked: Compare, path: Path) -> None:
         for cause in known[:MOST_CAUSES]:
             change = f" (--set {cause.setting})" if cause.setting else ""
             console.print(f"{format_seconds(cause.seconds)}: {cause.words}{change}")
-        if not known:
+        if not known and result.measured_s * FASTER < result.predicted_s:
+            times = result.measured_s / result.predicted_s
+            console.print(f"Nothing is slower than predicted: kernels take {times:.2f} times as long.")
+        elif not known:
             console.print("Nothing stands out: kernels take what is predicted.")
 
     asked.answer(lambda: record, shown)
