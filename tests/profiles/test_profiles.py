@@ -401,6 +401,19 @@ def test_kernels_of_compilers_and_engines_have_their_kind(name, operator, kind):
     assert kind_of(name, operator) == kind
 
 
+def test_collectives_whose_sizes_differ_by_padding_are_one_row():
+    """32 gathers of 100 MB and 32 of 105 MB beside 64 of 100 MB, in either order, and the other way round."""
+    gather = {"kind": "all-gather", "name": "", "seconds": 1e-3, "ranks": 8}
+    one = [Kernel(nbytes=10**8, calls=64, **gather)]
+    two = [Kernel(nbytes=x, calls=32, start=0.0, **gather) for x in (105 * 10**6, 10**8)]
+    for predicted, measured in ((one, two), (one, two[::-1]), (two, one), (two[::-1], one)):
+        (row,) = (result := beside(Profile(tuple(measured)), predicted)).rows
+        assert (row.by, row.predicted.calls, row.measured.calls) == ("shape", 64, 64)
+        assert (result.explained, result.matched) == (pytest.approx(1), pytest.approx(1))
+    (first, second) = beside(Profile(tuple(two)), two).rows
+    assert first.measured.calls == second.measured.calls == 32
+
+
 def test_chakra_names_each_collective_and_reads_no_number_out_of_a_text():
     """As schema/protobuf/et_def.proto numbers them: 3 is a gather to one rank, 8 a reduce-scatter."""
     numbers = {0: "all-reduce", 3: "send", 6: "all-to-all", 8: "reduce-scatter", "two": "all-reduce"}

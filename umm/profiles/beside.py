@@ -8,6 +8,8 @@ from typing import NamedTuple
 from umm.profiles.kernel import COLLECTIVES, MULTIPLY, Kernel, Profile
 from umm.units import format_bytes
 
+Key = tuple[object, ...]
+
 BYTES_APART = 0.1
 """By how much the bytes of two collectives may differ that are the same one: padding, buckets."""
 
@@ -74,9 +76,9 @@ class Beside:
         return sum(x.measured.seconds for x in self.rows if x.by and x.measured) / max(self.measured_s, 1e-30)
 
 
-def _sides(kernels: Iterable[Kernel], steps: int) -> dict[tuple[object, ...], Side]:
+def _sides(kernels: Iterable[Kernel], steps: int) -> dict[Key, Side]:
     """Return the calls of each key."""
-    sides: dict[tuple[object, ...], Side] = {}
+    sides: dict[Key, Side] = {}
     for one in kernels:
         calls, seconds = one.calls / steps, one.calls * one.seconds / steps
         old = sides.get(one.key)
@@ -87,20 +89,32 @@ def _sides(kernels: Iterable[Kernel], steps: int) -> dict[tuple[object, ...], Si
     return sides
 
 
-def _alike(
-    key: tuple[object, ...], kernel: Kernel, among: dict[tuple[object, ...], Side]
-) -> tuple[object, ...]:
+def _nearest(key: Key, side: Side, among: dict[Key, Side]) -> Key | None:
     """Return the key of the same kernel among others; of a collective bytes may differ a little."""
-    if key in among or kernel.kind not in COLLECTIVES or not kernel.nbytes:
-        return key
-    near = [
-        x
-        for x, side in among.items()
-        if side.kernel.kind == kernel.kind
-        and side.kernel.ranks == kernel.ranks
-        and abs(side.kernel.nbytes - kernel.nbytes) <= BYTES_APART * kernel.nbytes
-    ]
-    return min(near, key=lambda x: abs(among[x].kernel.nbytes - kernel.nbytes), default=key)
+    if key in among or side.kernel.kind not in COLLECTIVES or not side.kernel.nbytes:
+        return key if key in among and len(key) > 1 else None
+    nbytes = side.kernel.nbytes
+    apart = {x: abs(one.kernel.nbytes - nbytes) for x, one in among.items() if x[:2] == key[:2]}
+    return min((x for x in apart if apart[x] <= BYTES_APART * nbytes), key=lambda x: apart[x], default=None)
+
+
+def _matched(measured: dict[Key, Side], predicted: dict[Key, Side]) -> dict[Key, tuple[list[Key], list[Key]]]:
+    """Return the measured and predicted keys of each row that is matched by shape.
+
+    Several sizes on one side may be the same one on the other: layers that are padded differently.
+    """
+    rows: dict[Key, tuple[list[Key], list[Key]]] = {}
+    row_of: dict[Key, Key] = {}
+    for key, side in measured.items():
+        same = _nearest(key, side, predicted)
+        if same is not None:
+            rows.setdefault(same, ([], [same]))[0].append(key)
+            row_of[key] = same
+    for key, side in predicted.items():
+        same = _nearest(key, side, {x: measured[x] for x in row_of}) if key not in rows else None
+        if same is not None:
+            rows[row_of[same]][1].append(key)
+    return rows
 
 
 def beside(profile: Profile, predicted: Iterable[Kernel]) -> Beside:
@@ -114,25 +128,19 @@ def beside(profile: Profile, predicted: Iterable[Kernel]) -> Beside:
     """
     measured, others = _sides(profile.kernels, profile.steps), _sides(predicted, 1)
     rows: list[Row] = []
-    for key, side in list(measured.items()):
-        same = _alike(key, side.kernel, others)
-        if len(key) > 1 and same in others:
-            rows.append(
-                Row(side.kernel.kind, words(side.kernel), "shape", others.pop(same), measured.pop(key))
-            )
+    for theirs, ours in _matched(measured, others).values():
+        side, other = _joined(measured.pop(x) for x in theirs), _joined(others.pop(x) for x in ours)
+        rows.append(Row(side.kernel.kind, words(side.kernel), "shape", other, side))
     kinds = dict.fromkeys(x.kernel.kind for x in (*measured.values(), *others.values()))
     for kind in kinds:
-        ours, theirs = (_joined(x, kind) for x in (others, measured))
-        if ours and theirs:
-            label = words(theirs.kernel) if theirs.kernel.key == ours.kernel.key else "other sizes"
-            rows.append(Row(kind, label if rows else "", "kind", ours, theirs))
+        rest, left = ([x for x in y.values() if x.kernel.kind == kind] for y in (others, measured))
+        if rest and left:
+            other, side = _joined(rest), _joined(left)
+            label = words(side.kernel) if side.kernel.key == other.kernel.key else "other sizes"
+            rows.append(Row(kind, label if rows else "", "kind", other, side))
         else:
-            rows += [
-                Row(kind, words(x.kernel), "", x, None) for x in others.values() if x.kernel.kind == kind
-            ]
-            rows += [
-                Row(kind, words(x.kernel), "", None, x) for x in measured.values() if x.kernel.kind == kind
-            ]
+            rows += [Row(kind, words(x.kernel), "", x, None) for x in rest]
+            rows += [Row(kind, words(x.kernel), "", None, x) for x in left]
 
     def apart(row: Row) -> float:
         return abs(
@@ -142,11 +150,9 @@ def beside(profile: Profile, predicted: Iterable[Kernel]) -> Beside:
     return Beside(profile, tuple(sorted(rows, key=apart, reverse=True)))
 
 
-def _joined(sides: dict[tuple[object, ...], Side], kind: str) -> Side | None:
-    """Return all calls of a kind together."""
-    mine = [x for x in sides.values() if x.kernel.kind == kind]
-    if not mine:
-        return None
+def _joined(sides: Iterable[Side]) -> Side:
+    """Return all calls of some sides together."""
+    mine = list(sides)
     longest = max(mine, key=lambda x: x.seconds)
     return Side(sum(x.calls for x in mine), sum(x.seconds for x in mine), longest.fastest, longest.kernel)
 
