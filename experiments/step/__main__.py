@@ -125,12 +125,12 @@ class Asked(NamedTuple):
         again = "" if sizes.recompute == "none" else f", {sizes.recompute} again"
         away = "" if sizes.offload == "none" else f", {sizes.offload} in the host's memory"
         published = [
-            simulated(self._replace(parallel=x.laid_out().parallel).question())[0]
+            simulated(self._replace(parallel=x.laid_out().parallel).question())
             for x in records()
             if (x.model, x.machine, x.mtp, x.given) == (self.model, self.machine, self.mtp, given)
         ]
         near = any(is_near(best.seconds / x) for x in published)
-        return best.seconds / simulated(asked)[0], sizes.words() + again + away, near
+        return best.seconds / simulated(asked), sizes.words() + again + away, near
 
 
 def is_near(ratio: float) -> bool:
@@ -174,7 +174,7 @@ def left_out() -> Iterator[tuple[str, str, list[float]]]:
     for asked, rows in records().items():
         p = asked.parallel
         for number, clock in enumerate(CLOCKS):
-            rate = p.batch * p.length / p.ranks / simulated(asked.question(clock))[0]
+            rate = p.batch * p.length / p.ranks / simulated(asked.question(clock))
             grid = ratios[asked.machine].setdefault(asked.model, [[] for _ in CLOCKS])
             grid[number] += [rate / x for x in rows]
     for chip, models in ratios.items():

@@ -16,8 +16,11 @@ Qi et al., Pipeline parallelism with controllable memory (V-shaped).
 from collections import deque
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from itertools import count
 from typing import NamedTuple
+
+import numpy as np
 
 FORWARD, BACKWARD, WEIGHT = 0, 1, 2
 SCHEDULES = ("1f1b", "interleaved", "zero-bubble", "dualpipe-v")
@@ -146,18 +149,42 @@ def _ahead(stage: int, stages: int, micro_batches: int, virtual: int, apart: boo
     return min(ahead, total)
 
 
-def kept_first(stage: int, stages: int, micro_batches: int, virtual: int, schedule: str) -> list[int]:
-    """Return how many micro-batches each chunk of a stage keeps before the first backward pass.
-
-    >>> kept_first(0, 2, 4, 2, "interleaved")
-    [3, 2]
-    """
+def order_of(stage: int, stages: int, micro_batches: int, virtual: int, schedule: str) -> Iterator[Pass]:
+    """Yield the passes of a stage in their order."""
     if schedule == "dualpipe-v":
-        down = max(2 * stages - 1 - stage, stages + 1)
-        return [min(x, micro_batches) for x in (down, stage + 1)]
-    ahead = _ahead(stage, stages, micro_batches, virtual, schedule in ZERO_BUBBLE)
-    rounds, place = divmod(min(ahead + 1, micro_batches * virtual), stages * virtual)
-    return [rounds * stages + min(max(place - stages * x, 0), stages) for x in range(virtual)]
+        return v_shaped(stage, stages, micro_batches)
+    return in_turns(stage, stages, micro_batches, virtual, schedule in ZERO_BUBBLE)
+
+
+@lru_cache(4096)
+def kept_at_peaks(
+    stage: int, stages: int, micro_batches: int, weights: tuple[bool, ...], schedule: str
+) -> np.ndarray:
+    """Return the micro-batches that each chunk of a stage keeps when it may keep most: a row for each moment.
+
+    Its peak is the largest product of a row and the bytes of a micro-batch in each chunk.
+
+    Args:
+        weights: Whether each chunk has gradients of weights as passes of their own, which free what it keeps.
+
+    >>> kept_at_peaks(0, 2, 4, (False, False), "interleaved").tolist()
+    [[3, 2], [4, 1]]
+    """
+    # At most two groups of micro-batches are ahead when the first is freed, and the next is freed as passes
+    # go by turns: from then on groups repeat the same counts, which only fall at the end. Four have all rows.
+    few = min(micro_batches, 4 * stages)
+    counts, rising, rows = [0] * len(weights), False, set[tuple[int, ...]]()
+    for one in order_of(stage, stages, few, len(weights), schedule):
+        chunk = one.chunk // stages
+        if one.kind == FORWARD:
+            counts[chunk] += 1
+            rising = True
+        elif one.kind == (WEIGHT if weights[chunk] else BACKWARD):
+            if rising:
+                rows.add(tuple(counts))
+            counts[chunk] -= 1
+            rising = False
+    return np.array(sorted(rows))
 
 
 def in_order(orders: Sequence[Sequence[Pass]], chunks: Sequence[Chunk], stages: int) -> Timeline:
@@ -250,13 +277,8 @@ def timeline(chunks: Sequence[Chunk], stages: int, micro_batches: int, schedule:
     >>> timeline([Chunk(1.0, 1.0, 1.0)] * 3, 3, 4, "zero-bubble").seconds < 18.0
     True
     """
-    virtual, apart = len(chunks) // stages, schedule in ZERO_BUBBLE
-    orders = [
-        v_shaped(x, stages, micro_batches)
-        if schedule == "dualpipe-v"
-        else in_turns(x, stages, micro_batches, virtual, apart)
-        for x in range(stages)
-    ]
+    virtual = len(chunks) // stages
+    orders = [order_of(x, stages, micro_batches, virtual, schedule) for x in range(stages)]
     # A chunk without weights, such as the embedding alone, has no gradients of them.
     some = [[x for x in order if x.kind != WEIGHT or chunks[x.chunk].weight] for order in orders]
     return in_order(some, chunks, stages)

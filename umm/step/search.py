@@ -19,8 +19,8 @@ from umm.step.step import (
     Question,
     Step,
     host_bytes,
-    least_memory,
     least_seconds,
+    memory_bytes,
     predict,
     question,
     simulated,
@@ -44,7 +44,7 @@ llama-3-405b in fp8 on GB200 leaves less, 11.7 GiB, for which NVIDIA sets PyTorc
 USABLE = 0.97  # share of a device's memory that a step may use where its file does not say what programs see
 OFFLOADED = (0.25, 0.5, 0.75)  # shares of the layers whose activations may wait in the host's memory
 MAX_SIMULATED = 400
-"""Pipelines that are simulated at most, or until one fits; the answer says when that ended a search."""
+"""Pipelines that are simulated at most; the answer says when that ended a search."""
 
 
 @dataclass(frozen=True)
@@ -53,7 +53,7 @@ class SearchResult:
 
     top: list[Step]  # the best, fastest first, each with its range
     priced: int  # configurations that were bounded
-    fitting: int  # how many of them fit in memory by their bound
+    fitting: int  # how many of them fit in memory
     simulated: int  # pipelines that were simulated
     gap: float  # by how much the best may exceed the optimum, a share; 0 where it is proven best
 
@@ -145,8 +145,8 @@ def usable_memory(machine: Machine) -> float:
 def search(model: Model, rates: Rates, given: Mapping[str, Any], memory: float, top: int = 5) -> SearchResult:
     """Return the fastest configurations that fit in memory.
 
-    Configurations are bounded from below by their busiest stage, then simulated in the order of these bounds
-    until none that is left can be faster.
+    Configurations that fit are bounded from below by their busiest stage, then simulated in the order of
+    these bounds until none that is left can be faster.
 
     Args:
         rates: Prices on the machine.
@@ -165,7 +165,7 @@ def search(model: Model, rates: Rates, given: Mapping[str, Any], memory: float, 
     for priced, parallel in enumerate(configurations(model, given, node, rates.stack), 1):
         one = question(model, parallel, rates)
         try:
-            needed = least_memory(one)
+            needed = memory_bytes(one)
         except ProblemError:  # of more chunks than layers
             continue
         if needed > memory:
@@ -178,19 +178,14 @@ def search(model: Model, rates: Rates, given: Mapping[str, Any], memory: float, 
     best: list[tuple[float, int, Question]] = []
     count, bound, long = 0, float("inf"), None
     for least, number, one in bounded:
-        # Until one fits it goes on: slow ones need least memory.
-        if (len(best) == top and least >= best[-1][0]) or (best and count >= MAX_SIMULATED):
+        if (len(best) == top and least >= best[-1][0]) or count >= MAX_SIMULATED:
             bound = min(bound, least)
             break
         if one.passes > MAX_PASSES:  # not simulated, so the best is proven only up to its bound
             bound, long = min(bound, least), one
             continue
         count += 1
-        seconds, nbytes = simulated(one)
-        if nbytes <= memory:
-            best = sorted([*best, (seconds, number, one)], key=lambda x: x[:2])[:top]
-        else:
-            nearest = min(nearest, nbytes)
+        best = sorted([*best, (simulated(one), number, one)], key=lambda x: x[:2])[:top]
     if not priced:
         Parallel(**given)  # says why, if the given sizes alone forbid it
         raise ProblemError(
@@ -212,7 +207,7 @@ def search(model: Model, rates: Rates, given: Mapping[str, Any], memory: float, 
             simulated(long)  # says that it is too long
         raise InfeasibleError(
             f"none of {priced} configurations fits in a device's {format_bytes(memory)}; the nearest needs "
-            f"at least {format_bytes(nearest)}: give more ranks, or --memory none"
+            f"{format_bytes(nearest)}: give more ranks, or --memory none"
         )
     gap = max(0.0, best[0][0] / bound - 1.0)
     return SearchResult([predict(x) for *_, x in best], priced, len(bounded), count, gap)

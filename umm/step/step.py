@@ -13,7 +13,7 @@ from umm.program.models.layers import Attention, LatentAttention, Layer, Model
 from umm.program.models.split import check_split
 from umm.step.layers import CORE, DATA, EXCHANGE, FORWARD, UPDATE, WEIGHT, Part, Shape, layer_parts, pieces
 from umm.step.parallel import FROM_START, Parallel
-from umm.step.pipeline import ZERO_BUBBLE, Chunk, Timeline, kept_first, stage_of, timeline
+from umm.step.pipeline import ZERO_BUBBLE, Chunk, Timeline, kept_at_peaks, stage_of, timeline
 from umm.step.rates import BF16, DTYPES, FP32, STORED, Rates
 from umm.step.stacks import Stack, find_stack
 from umm.units import percent
@@ -513,19 +513,20 @@ def host_bytes(asked: Question) -> float:
     """Return the bytes that wait in the host's memory, of a rank of the stage that has most."""
     p, states = asked.parallel, STATES[asked.parallel.optimizer] * FP32
     return max(
-        sum(count * chunk.offloaded for count, chunk in kept)
-        + (_updated(p, stage) * states if p.offload == "optimizer" else 0.0)
-        for stage, kept in zip(asked.stages, _kept_first(asked), strict=True)
+        offloaded + (_updated(p, stage) * states if p.offload == "optimizer" else 0.0)
+        for stage, offloaded in zip(asked.stages, _peaks(asked, "offloaded"), strict=True)
     )
 
 
-def _kept_first(asked: Question) -> list[list[tuple[int, Cost]]]:
-    """Return each stage's chunks with the micro-batches that they keep before the first backward pass."""
+def _peaks(asked: Question, what: str) -> list[float]:
+    """Return the most bytes of ``kept`` or ``offloaded`` that a rank of each stage has at a time."""
     p = asked.parallel
-    return [
-        list(zip(kept_first(i, p.pp, p.micro_batches, len(some), p.schedule), some, strict=True))
-        for i, some in enumerate(asked.stage_chunks)
-    ]
+    peaks = []
+    for i, some in enumerate(asked.stage_chunks):
+        weights = tuple(p.schedule in ZERO_BUBBLE and x.weight > 0 for x in some)
+        kept = kept_at_peaks(i, p.pp, p.micro_batches, weights, p.schedule)
+        peaks.append(float((kept @ [getattr(x, what) for x in some]).max()))
+    return peaks
 
 
 def _updated(p: Parallel, stage: Cost) -> float:
@@ -567,12 +568,9 @@ def least_seconds(asked: Question) -> float:
     return asked.parallel.micro_batches * busiest + max(update_seconds(asked, x)[2] for x in asked.stages)
 
 
-def least_memory(asked: Question) -> float:
-    """Return a lower bound of the bytes of the rank that needs most: those before the first backward pass."""
-    return max(
-        sum(_bytes(asked, stage, sum(count * chunk.kept for count, chunk in kept)).values())
-        for stage, kept in zip(asked.stages, _kept_first(asked), strict=True)
-    )
+def memory_bytes(asked: Question) -> float:
+    """Return the bytes of the rank that needs most; no pipeline is simulated for it."""
+    return max(sum(parts.values()) for parts in _memory(asked))
 
 
 def predict(asked: Question) -> Step:
@@ -595,9 +593,9 @@ def predict(asked: Question) -> Step:
     )
 
 
-def simulated(asked: Question) -> tuple[float, float]:
-    """Return a step's seconds and the bytes of the rank that needs most."""
-    return _seconds(asked)[0], max(sum(parts.values()) for parts in _memory(asked))
+def simulated(asked: Question) -> float:
+    """Return a step's seconds."""
+    return _seconds(asked)[0]
 
 
 def _varied(asked: Question, side: int) -> Question:
@@ -640,7 +638,7 @@ def _seconds(asked: Question) -> tuple[float, dict[str, float]]:
 
 def _memory(asked: Question) -> list[dict[str, float]]:
     """Return the bytes of a rank of each stage, by part."""
-    return [_bytes(asked, *x) for x in zip(asked.stages, asked.pipeline.peak, strict=True)]
+    return [_bytes(asked, *x) for x in zip(asked.stages, _peaks(asked, "kept"), strict=True)]
 
 
 def _bytes(asked: Question, stage: Cost, activations: float) -> dict[str, float]:

@@ -119,7 +119,7 @@ def _predicted(asked: Compare) -> tuple[list[Kernel], Machine, str, float]:
         trace, hardware = run(schedule, "sim"), request.machine if request else asked.hardware
     elif _is_step(asked.traces[0]):
         question = load_question(asked.traces[0])
-        return step_kernels(question), question.machine, question.rates.dtype, simulated(question)[0]
+        return step_kernels(question), question.machine, question.rates.dtype, simulated(question)
     else:
         trace = load_trace(asked.traces[0])
         name, settings = split_settings(trace.schedule.machine)

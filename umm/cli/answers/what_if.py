@@ -154,7 +154,7 @@ def explain_measured(asked: WhatIf) -> None:
         from umm.step.step import simulated
 
         step = load_question(asked.step)
-        predicted, turns = simulated(step)[0], turns_of_step(step)
+        predicted, turns = simulated(step), turns_of_step(step)
     else:
         outline = asked.outline()
         rows = asked.dimensions["m"] if outline is None else [0]
