@@ -240,7 +240,7 @@ def test_matrices_are_those_of_the_layers():
     )
     named = {x.name: x for x in matrices(find_model("qwen3-30b-a3b"))}
     assert [(x.rows, x.cols, x.each, x.layers) for name, x in named.items() if "experts" in name] == [
-        (2048, 768, 128, 48), (2048, 768, 128, 48), (768, 2048, 128, 48)
+        (768, 2048, 128, 48), (768, 2048, 128, 48), (2048, 768, 128, 48)
     ]  # fmt: skip
     for name in ("deepseek-v3", "qwen3-235b-a22b"):
         every = [x.name for x in matrices(find_model(name))]
@@ -256,6 +256,19 @@ def test_a_grid_that_means_nothing_is_refused(text):
 def test_experts_without_ranks_to_spread_over_are_answered_with_a_grid():
     with pytest.raises(InputError, match=r"ep8 does not divide the 1 ranks of ep8, .* are fsdp8-ep8$"):
         Grid.parse("ep8")
+
+
+def test_a_matrix_of_a_model_has_the_shape_of_torchs_weight():
+    """Rows are outputs. FSDP splits them, so only down_proj's parts are exchanged before X·Xᵀ is summed."""
+    up, down = (
+        next(x for x in matrices(find_model("llama-3-8b")) if x.name == name)
+        for name in ("mlp.up_proj", "mlp.down_proj")
+    )
+    assert ((up.rows, up.cols), (down.rows, down.cols)) == ((14336, 4096), (4096, 14336))
+    before = [
+        Planner([x], Grid(1, 8), Costs(RATES), (False, 0.0)).prices[0]["gram"].before for x in (up, down)
+    ]
+    assert before[0] == 0 < before[1]
 
 
 def test_syrk_halves_two_of_three_products_and_batches_take_no_longer():

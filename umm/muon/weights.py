@@ -14,8 +14,8 @@ class Matrix:
     """Equal matrices of a model."""
 
     name: str  # path below the layer
-    rows: int  # rows of one
-    cols: int  # columns of one
+    rows: int  # rows of one: the outputs of a layer's weight, as torch.nn.Linear stores it
+    cols: int  # columns of one: its inputs
     layers: int  # layers that have them
     each: int = 1  # how many a layer has: its experts, or 1
     where: tuple[int, ...] = ()  # numbers of these layers; the first ones if empty
@@ -99,8 +99,10 @@ def matrices(model: Model) -> list[Matrix]:
 
     >>> from umm.program.models import find_model
     >>> [(x.name, x.rows, x.cols, x.count) for x in matrices(find_model("llama-3-8b"))][-1]
-    ('mlp.down_proj', 14336, 4096, 32)
+    ('mlp.down_proj', 4096, 14336, 32)
     """
+    # Trainers shard dimension 0 of torch's shape, outputs by inputs, and scale updates by it. Source:
+    # microsoft/dion, muon.py (fan_out, fan_in = shape); NVIDIA, emerging_optimizers (get_muon_scale_factor).
     places: dict[tuple[str, int, int, int], list[int]] = {}
     for layer in model.kinds:
         where = [number for number, other in enumerate(model.layers) if other == layer]
@@ -113,7 +115,7 @@ def matrices(model: Model) -> list[Matrix]:
             if parts[name] > 1:
                 name = f"{name}.{EXPERT_PARTS.get(parts[name], range(parts[name]))[number]}"
             each = layer.experts.experts if layer.experts and weight.module == "mlp.experts" else 1
-            shape = name, weight.rows, weight.elements // each // weight.rows, each
+            shape = name, weight.elements // each // weight.rows, weight.rows, each
             places.setdefault(shape, []).extend(where)
     shapes = Counter(name for name, *_ in places)
     return [
