@@ -330,7 +330,7 @@ def test_the_command_refuses_what_the_page_has_no_place_for(opened, args, why):
 
 def test_a_file_on_the_command_line_is_what_the_page_opens(opened, tmp_path, monkeypatch):
     served = []
-    monkeypatch.setattr("umm.explorer.app.make_app", lambda *args: served.append(args[-2]) or make_app())
+    monkeypatch.setattr("umm.explorer.app.make_app", lambda *args: served.append(args[3]) or make_app())
     (tmp_path / "layer.toml").write_text(LAYER)
     result = opened("--chain", str(tmp_path / "layer.toml"), "--given", "X=row", "--choices", "row,col",
                   "--optimizer", "12", "--stationary", "best", "--memory", "2x")  # fmt: skip

@@ -1,6 +1,6 @@
 """Everything the page shows for a state, by ``id.property``."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from dash import html
@@ -64,10 +64,11 @@ def control_values(state: State, divisors: list[int]) -> Shown:
     return shown
 
 
-def words(view: View, files: Files, usual: Mapping[str, str], chains: Files = NONE) -> Shown:
+def words(view: View, files: Iterable[str], usual: Mapping[str, str], chains: Files = NONE) -> Shown:
     """Return everything but the controls' values, the tab in sight and the progress.
 
     Args:
+        files: Names of machines whose files are there.
         usual: Every part of an address as it is when nothing is said.
         chains: Files of chains that are there.
     """

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from dash import Dash
     from werkzeug.serving import BaseWSGIServer
 
+    from umm.explorer.point import Machines
     from umm.explorer.state import Sizes
 
 MISSING = 'the page needs Dash; pip install "umm-sim[explore]"'
@@ -45,6 +46,7 @@ def serving(
     presets: "Sizes | None" = None,
     chains: Mapping[str, str] | None = None,
     start: str = "",
+    machines: "Machines | None" = None,
 ) -> "BaseWSGIServer":
     """Return the page's server, listening but not yet serving.
 
@@ -57,6 +59,7 @@ def serving(
         presets: Values of m, n and k by name.
         chains: Files of chains that every viewer finds dropped in, as text by name.
         start: The query that the address without one stands for.
+        machines: Machines of files that every viewer finds dropped in, by name.
     """
     # An empty text would mean every interface of this host.
     if not re.fullmatch(r"[0-9A-Za-z._-]{1,253}|[0-9A-Fa-f:.]{2,45}(%[0-9A-Za-z._-]{1,40})?", host):
@@ -65,7 +68,7 @@ def serving(
             "for everyone who can reach it"
         )
     ours = ("localhost", host) if is_loopback(host) else None
-    app = make_app(ours, file, presets, chains, start)
+    app = make_app(ours, file, presets, chains, start, machines)
     from werkzeug.serving import WSGIRequestHandler, make_server
 
     class Quiet(WSGIRequestHandler):
@@ -106,6 +109,7 @@ def make_app(
     presets: "Sizes | None" = None,
     chains: Mapping[str, str] | None = None,
     start: str = "",
+    machines: "Machines | None" = None,
 ) -> "Dash":
     """Return the page as a Dash app; InputError if Dash is not installed; says how to get it.
 
@@ -115,6 +119,7 @@ def make_app(
         presets: Values of m, n and k by name.
         chains: Files of chains that every viewer finds dropped in, as text by name.
         start: The query that the address without one stands for.
+        machines: Machines of files that every viewer finds dropped in, by name.
     """
     try:
         from dash import Dash
@@ -135,7 +140,7 @@ def make_app(
     app = Dash("umm.explorer", title="umm explore", update_title="", serve_locally=True)
     app.layout = partial(page, first, presets)
     app.index_string = app.index_string.replace("<html>", '<html lang="en">')
-    server, sources = app.server, Sources(dropped, Behind(), chains or {})
+    server, sources = app.server, Sources(dropped, Behind(), chains or {}, machines or {})
     register(app, sources)
     atexit.register(sources.behind.close)
     server.config["MAX_CONTENT_LENGTH"] = MOST_REQUEST

@@ -12,7 +12,7 @@ from dash.exceptions import PreventUpdate
 from umm.errors import UmmError
 from umm.explorer import answer
 from umm.explorer.background import Behind
-from umm.explorer.point import Files, case_of, outline_of, tried
+from umm.explorer.point import Files, Machines, case_of, outline_of, tried
 from umm.explorer.state import read, usual_values
 from umm.explorer.tabs import TABS
 from umm.explorer.tabs.leaderboard import top_frame
@@ -37,6 +37,7 @@ class Sources:
     dropped: Dropped  # traces and stores that were dropped in
     behind: Behind  # where searches run
     chains: Files  # files of chains that every viewer finds dropped in, as text by name
+    machines: Machines = field(default_factory=dict)  # machines of files that every viewer finds dropped in
 
 
 @dataclass(frozen=True)
@@ -89,7 +90,8 @@ def viewed(asked: Asked, sources: Sources, pinned: bool = False) -> View:
         pinned: Whether it stands beside another, and nothing beside it.
     """
     state, mistakes = read(asked.query)
-    case, problem = tried(lambda: case_of(state, asked.files, {**sources.chains, **asked.chains}))
+    machines, chains = {**sources.machines, **asked.files}, {**sources.chains, **asked.chains}
+    case, problem = tried(lambda: case_of(state, machines, chains))
     content = sources.dropped.get(asked.dropped)
     measured = content if isinstance(content, Trace) else None
     rows = None if content is None or measured else content
@@ -152,7 +154,8 @@ def answered(asked: Asked, sources: Sources) -> Answer:
 
 def _all(view: View, asked: Asked, sources: Sources) -> Shown:
     """Return everything but the tab in sight and the progress."""
-    shown = answer.words(view, asked.files, usual_values(), {**sources.chains, **asked.chains})
+    machines, chains = {**sources.machines, **asked.files}, {**sources.chains, **asked.chains}
+    shown = answer.words(view, machines, usual_values(), chains)
     return shown | answer.control_values(view.state, shown["facts.data"]["divisors"])
 
 

@@ -13,7 +13,7 @@ import numpy as np
 from umm.algorithms.scheduling import UNIVERSAL, schedule
 from umm.errors import InputError, MachineError, UmmError
 from umm.executor import executor
-from umm.explorer.state import State
+from umm.explorer.state import TOML, State
 from umm.files import parse_toml, shown
 from umm.layouts.layout import Layout
 from umm.machines import Machine, machine_names
@@ -38,6 +38,8 @@ from umm.traces.trace import Trace
 Files = Mapping[str, str]
 """Files that are there, as text by name: topologies, and chains, whose names end in .toml."""
 NONE: Files = MappingProxyType({})
+Machines = Mapping[str, str | Machine]
+"""Machines by name, as the text of a file that was dropped in or as the command has read its file."""
 MOST_FILE = 256 * 1024  # characters of a machine file
 MOST_CHAIN = 128 * 1024  # and of a chain's
 MOST_PARTS = 200  # tensors of a chain, and statements: three layers, forward and backward
@@ -109,14 +111,15 @@ class Point:
         return seconds, int((made.memory_bytes + np.sum(beside, axis=0)).max())
 
 
-def machine_of(name: str, files: Files) -> Machine:
+def machine_of(name: str, files: Machines) -> Machine:
     """Return a machine by name: one that was dropped in, or a shipped one; with ``:tf32`` in TF32.
 
     A path is no name: the page reads no file of the host but the machines that it lists. MachineError if no
     machine has this name, or its file does not describe one.
     """
     if name in files:
-        return machine_from(files[name], name)
+        given = files[name]
+        return given if isinstance(given, Machine) else machine_from(given, name.removesuffix(TOML))
     if name.endswith(TF32):
         return machine_of(name.removesuffix(TF32), files).with_tf32()
     if name not in machine_names():
@@ -176,7 +179,7 @@ def outline_of(state: State, text: str) -> Outline:
     return outline.with_given(state.given) if state.given else outline
 
 
-def case_of(state: State, files: Files = NONE, chains: Files = NONE) -> Case:
+def case_of(state: State, files: Machines = NONE, chains: Files = NONE) -> Case:
     """Return a state's question before layouts are chosen.
 
     InputError if it is not possible; says why, and what would work.

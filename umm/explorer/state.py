@@ -32,6 +32,7 @@ from umm.program.problem import MATRICES
 from umm.space.space import STATIONARY
 
 MOST_RANKS = 1024
+TOML = ".toml"
 OPERANDS = ("a", "b", "c")
 SIZES = (
     "tokens", "hidden", "ffn", "heads", "kv_heads", "sequences", "context", "batch", "vocab", "experts",
@@ -211,7 +212,7 @@ class State:
     def machine_text(self) -> str:
         """The machine as a command takes it: by name, or the file of one that was dropped in."""
         name, tf32, _ = self.machine.partition(TF32)
-        return self.machine if name in machine_names() else f"{name}.toml{tf32}"
+        return self.machine if name in machine_names() or name.endswith(TOML) else f"{name}{TOML}{tf32}"
 
     @property
     def machine_named(self) -> str:
@@ -290,6 +291,16 @@ def of_kind(kind: str) -> tuple[str, ...]:
 
 
 LOOKS = of_kind(LOOK)
+
+
+def name_of(file: str) -> str:
+    """Return the name of a machine's file on the page: with its ending where a machine is called the same.
+
+    >>> name_of("mine.toml"), name_of("h100-8.toml")
+    ('mine', 'h100-8.toml')
+    """
+    stem = file.removesuffix(TOML)
+    return f"{stem}{TOML}" if stem in machine_names() else stem
 
 
 def read(query: str) -> tuple[State, list[str]]:

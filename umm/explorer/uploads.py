@@ -14,6 +14,7 @@ import pandas as pd
 
 from umm.errors import InputError
 from umm.explorer.point import chain_from, machine_from
+from umm.explorer.state import TOML, name_of
 from umm.files import shown
 from umm.quoting.terminal import visible
 from umm.space.store.database import damage_of
@@ -82,7 +83,7 @@ def topology(name: str, content: bytes) -> tuple[str, str]:
         raise InputError("give the machine file a plain name, such as my-cluster.toml")
     text = text_of(content, stem, "a machine file")
     machine_from(text, stem)
-    return stem, text
+    return name_of(f"{stem}{TOML}"), text
 
 
 def dropped_chain(filename: str, content: bytes) -> tuple[str, str]:

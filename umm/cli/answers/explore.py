@@ -14,9 +14,11 @@ from umm.cli.flags.values import PRESETS
 from umm.errors import InputError
 from umm.explorer.app import is_loopback, serving
 from umm.explorer.background import get_ready
-from umm.explorer.point import MOST_CHAIN, chain_from, machine_of
-from umm.explorer.state import OPERANDS, State, as_text, changed, usual_values
+from umm.explorer.point import MOST_CHAIN, Machines, chain_from, machine_of
+from umm.explorer.state import OPERANDS, TOML, State, as_text, changed, name_of, usual_values
 from umm.files import read_text
+from umm.machines import Machine, machine
+from umm.machines.machine import TF32
 from umm.plans.multiply.options import known
 
 
@@ -31,8 +33,13 @@ def explore(asked: Explore) -> None:
         name = Path(asked.chain).name
         texts[name] = read_text(asked.chain, MOST_CHAIN)
         chain_from(texts[name], name)
-    query = _query(asked)
-    server = serving(host, asked.port, asked.file, PRESETS, texts, query)
+    path, tf32, _ = asked.machine.partition(TF32)
+    name, machines = asked.machine, dict[str, Machine]()
+    if Path(path).suffix == TOML:
+        name = name_of(Path(path).name)
+        machines[name], name = machine(path), f"{name}{tf32}"
+    query = _query(asked, name, machines)
+    server = serving(host, asked.port, asked.file, PRESETS, texts, query, machines)
     address = f"http://{host if ':' not in host else f'[{host}]'}:{server.server_port}/{query}"
     click.echo(address)
     if not asked.quiet:
@@ -46,12 +53,17 @@ def explore(asked: Explore) -> None:
         server.server_close()
 
 
-def _query(asked: Explore) -> str:
-    """Return the query of the page's address for the flags."""
-    values = asked.ctx.params
+def _query(asked: Explore, name: str, machines: Machines) -> str:
+    """Return the query of the page's address for the flags.
+
+    Args:
+        name: Of the machine on the page.
+        machines: Machines that the page finds by name beside the listed ones.
+    """
+    values = {**asked.ctx.params, "machine": name}
     state, every = State(), {*usual_values(), "preset", "model"}
     if asked.file is None:  # what is measured names its own machine
-        state = changed(state, "machine", asked.machine)
+        state = changed(state, "machine", name)
     if asked.chain is None:
         asked.outline()  # refuses what is of a chain
         others = ("backward", "dropout", "decode", "layouts", "choices", "optimizer", "layers")
@@ -61,10 +73,10 @@ def _query(asked: Explore) -> str:
         state = changed(state, "chain", Path(asked.chain).name)
         of_multiply = {*"mnk", *OPERANDS, "preset", "algorithm", *(x.name for x in known())}
         stated = _stated(asked, every - of_multiply, "it does not apply to chains")
-    for name in sorted(stated, key=lambda x: x != "model"):  # other sizes stand before those of a model
-        if name not in ("preset", "chain") and (name, values[name]) != ("layouts", BEST):
-            state = changed(state, name, as_text(values[name]))  # a preset has set m, n and k
-    machine_of(state.machine, {})  # refuses one that the page would not find
+    for part in sorted(stated, key=lambda x: x != "model"):  # other sizes stand before those of a model
+        if part not in ("preset", "chain") and (part, values[part]) != ("layouts", BEST):
+            state = changed(state, part, as_text(values[part]))  # a preset has set m, n and k
+    machine_of(state.machine, machines)  # refuses one that the page would not find
     if state.chain:
         usual = {name: size for name, size in state.sizes.items() if values[name] is None}
         # Refuses what other commands refuse.
