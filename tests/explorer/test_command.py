@@ -43,7 +43,7 @@ def test_a_machine_file_on_the_command_line_is_one_that_the_page_has(opened, tmp
     """Its numbers are those of other commands, and a copied command names a file beside a shipped machine."""
     served = []
     monkeypatch.setattr("umm.explorer.app.make_app", lambda *args: served.append(args[-1]) or make_app())
-    text = Path("topologies/h100-8.toml").read_text().replace("3.35 TB/s\", source", "3.5 TB/s\", source")
+    text = Path("topologies/h100-8.toml").read_text().replace('3.35 TB/s", source', '3.5 TB/s", source')
     for name, named in (("mine", "mine"), ("h100-8", "h100-8.toml")):
         path = tmp_path / f"{name}.toml"
         path.write_text(text)
