@@ -15,7 +15,7 @@ from umm.program.tensors import Program
 from umm.schedules.schedule import Schedule
 from umm.schedules.table.details import KINDS
 from umm.traces.trace import Trace
-from umm.units import format_seconds
+from umm.units import format_seconds, percent
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -194,11 +194,9 @@ class Comparison(Shown):
         order += "" if np.isnan(tau) else f"; finish order τ = {tau:.2f}"
         if not self.times_comparable:
             return f"Order and bytes only: {order}."
-        return (
-            f"Predicted {format_seconds(self.predicted.makespan_s)}, "
-            f"measured {format_seconds(self.measured.makespan_s)}: {100 * self.makespan_error:+.1f} %"
-            f"{self._where()}; {order}."
-        )
+        predicted, measured = (format_seconds(x.makespan_s) for x in (self.predicted, self.measured))
+        error = percent(self.makespan_error, 1, signed=True)
+        return f"Predicted {predicted}, measured {measured}: {error}{self._where()}; {order}."
 
     def _where(self) -> str:
         """Return on which side of the predicted range the measured makespan is, in words."""

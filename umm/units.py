@@ -189,13 +189,16 @@ def format_rate(rate: float) -> str:
     return f"{rate / 1e12:.4g} Tflop/s" if rate >= 1e12 else f"{rate / 1e9:.4g} Gflop/s"
 
 
-def percent(share: float, digits: int = 0) -> str:
+def percent(share: float, digits: int = 0, signed: bool = False) -> str:
     """Return a share as text; a program without any flop has no share of the peak.
 
-    >>> percent(0.714), percent(0.7142, 1), percent(float("nan"))
-    ('71 %', '71.4 %', 'no flop')
+    Args:
+        signed: Whether the share is a difference, whose sign is written even if it is positive.
+
+    >>> percent(0.714), percent(0.7142, 1), percent(0.7142, 1, signed=True), percent(float("nan"))
+    ('71 %', '71.4 %', '+71.4 %', 'no flop')
     """
-    return f"{100 * share:.{digits}f} %" if share == share else "no flop"
+    return f"{100 * share:{'+' if signed else ''}.{digits}f} %" if share == share else "no flop"
 
 
 def gap_in_words(gap: float) -> str:

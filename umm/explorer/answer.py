@@ -202,8 +202,8 @@ def compared(view: View) -> Any:
     rows = []
     for name, (text, number) in these.items():
         before, was = those[name]
-        change = f"{100 * (number / was - 1):+.1f} %" if was else "new"
-        change = "the same" if number == was else change.replace("+nan %", "")  # a share of no flop
+        change = percent(number / was - 1, 1, signed=True) if was else "new"
+        change = "the same" if number == was else change.replace("no flop", "")
         rows.append(html.Tr([html.Th(name, scope="row"), html.Td(before), html.Td(text), html.Td(change)]))
     names = _apart(other.state, view.point.state)
     headings = ("", f"pinned: {names[0]}", f"this: {names[1]}", "difference")

@@ -21,6 +21,7 @@ from umm.space.budget import limit_of
 from umm.space.pricing.multiplies import MultiplyPricer
 from umm.space.scaling import Scale
 from umm.space.search.walk import BestFirst
+from umm.units import percent
 
 TIMES = (1, 2, 4, 8, 16, 32, 64)  # what m is multiplied by
 PAYS = 0.01  # the share of the time from which on a saving is one
@@ -110,7 +111,7 @@ def saving(name: str, factors: Sequence[int], times: Sequence[float]) -> str:
     ('B@4 saves 25.0 %', '')
     """
     place = paying(times)
-    return f"{name}@{factors[place]} saves {100 * (1 - times[place] / times[0]):.1f} %" if place else ""
+    return f"{name}@{factors[place]} saves {percent(1 - times[place] / times[0], 1)}" if place else ""
 
 
 def paying(times: Sequence[float]) -> int:

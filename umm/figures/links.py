@@ -11,7 +11,7 @@ from umm.schedules.table.details import GEMM
 from umm.traces.breakdown import PARTS, Breakdown
 from umm.traces.trace import Trace
 from umm.traces.traffic import crossings, link_utilisation
-from umm.units import format_bandwidth, format_rate, time_unit
+from umm.units import format_bandwidth, format_rate, percent, time_unit
 
 if TYPE_CHECKING:
     from umm.arrays import Floats
@@ -111,7 +111,7 @@ def link_map(trace: Trace, links: int = LINKS) -> style.Parts:
         cells = {
             "type": "heatmap",
             "x": (edges[1:] + edges[:-1]) / 2 * per_second,
-            "y": [f"{names[link]}  {100 * used[link]:.0f} %" for link in order],
+            "y": [f"{names[link]}  {percent(used[link])}" for link in order],
             "z": np.round(100 * fill(trace, order, edges), 1),
             "zmin": 0,
             "zmax": 100,
@@ -120,7 +120,7 @@ def link_map(trace: Trace, links: int = LINKS) -> style.Parts:
             "hovertemplate": f"%{{y}} overall<br>%{{x:.4g}} {unit}: %{{z:.0f}} %<extra></extra>",
         }
         data.append(cells)
-        title = f"Links: the busiest is {names[order[0]]}, {100 * used[order[0]]:.0f} % used overall"
+        title = f"Links: the busiest is {names[order[0]]}, {percent(used[order[0]])} used overall"
         if len(order) < len(names):
             title += f" ({len(order)} of {len(names)} shown)"
     return style.drawing(

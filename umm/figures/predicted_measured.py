@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 from umm.comparison import Comparison
 from umm.errors import InputError
 from umm.figures import style
-from umm.units import time_unit
+from umm.units import percent, time_unit
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -36,7 +36,7 @@ def agreement(comparison: Comparison) -> style.Parts:
         numbers = np.stack((rows.index, rows["rank"]), axis=1)
         words = f"{kind}, action %{{customdata[0]}} of rank %{{customdata[1]}}"
         marks.append((rows, look, words, {"customdata": numbers, "name": str(kind)}))
-    error = f"{100 * comparison.makespan_error:+.1f} %"
+    error = percent(comparison.makespan_error, 1, signed=True)
     return _beside(times, f"Predicted against measured, per action (makespan {error})", 620, marks)
 
 
@@ -72,7 +72,7 @@ def band(ends: NDArray[np.float64]) -> list[dict[str, Any]]:
     filled: dict[str, Any] = {"fill": "toself", "fillcolor": style.GREY, "opacity": 0.5, "line": {"width": 0}}
     line = {"color": style.BLACK, "width": 1, "dash": "dash"}
     return [
-        style.curve([*ends, *ends[::-1]], sides, f"within ±{100 * BAND:.0f} %", hoverinfo="skip", **filled),
+        style.curve([*ends, *ends[::-1]], sides, f"within ±{percent(BAND)}", hoverinfo="skip", **filled),
         style.curve(ends, ends, "y = x", hoverinfo="skip", line=line),
     ]
 

@@ -9,7 +9,7 @@ from umm.files import real_number, shown
 from umm.machines import Machine
 from umm.numbers import as_int, real_in
 from umm.program.tensors import LARGEST
-from umm.units import format_bytes, parse_bytes
+from umm.units import format_bytes, parse_bytes, percent
 
 DEVICE = "device"
 """The budget of a search where nothing is said: what a rank has of its device, less the reserve."""
@@ -99,5 +99,5 @@ def over_limit(memory: int, device: int) -> str:
     ('', '; more than 72.0 GiB, 90 % of its device')
     """
     limit = usual_limit(device)
-    share = f"{100 * (1 - RESERVE):.0f} % of its device"
+    share = f"{percent(1 - RESERVE)} of its device"
     return f"; more than {format_bytes(limit)}, {share}" if memory > limit else ""

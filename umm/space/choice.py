@@ -12,7 +12,7 @@ from umm.plans.multiply.options import MOVEMENTS, Options, known
 from umm.program import Chain
 from umm.program.problem import Problem
 from umm.schedules.schedule import Schedule
-from umm.units import format_bytes, format_seconds
+from umm.units import format_bytes, format_seconds, percent
 
 FIGURES = ("makespan_s", "bound_s", "fraction_of_peak", "memory_bytes")
 OF_A_MULTIPLY = ("makespan_s", "fraction_of_peak", "memory_bytes", "pool_bytes", "bound_s", "steps_gap")
@@ -137,5 +137,5 @@ class Choice:
     def __str__(self) -> str:
         return (
             f"{self.words}, {self.way}: {format_seconds(self.makespan_s)}, "
-            f"{100 * self.fraction_of_peak:.1f} % of peak, {format_bytes(self.memory_bytes)} per rank"
+            f"{percent(self.fraction_of_peak, 1)} of peak, {format_bytes(self.memory_bytes)} per rank"
         )

@@ -24,7 +24,7 @@ from umm.plans.collectives.collective import collective
 from umm.plans.collectives.library import domains
 from umm.plans.collectives.rings import ring_of
 from umm.schedules.schedule import Schedule
-from umm.units import format_seconds
+from umm.units import format_seconds, percent
 
 GATHER, SCATTER, REDUCE = "all-gather", "reduce-scatter", "all-reduce"
 CLOSE = 0.05  # ways whose times differ by less than this share are called equal
@@ -96,10 +96,10 @@ class Fusing:
         best, plain = self.ways[0], self.way("unfused")
         gain = plain.seconds / best.seconds - 1.0
         if best is plain or gain < CLOSE:
-            return f"Do not fuse: no way is more than {100 * CLOSE:.0f} % faster than one after the other."
+            return f"Do not fuse: no way is more than {percent(CLOSE)} faster than one after the other."
         binds = "the collective" if self.collective_s > self.gemm_s else "the multiply"
         return (
-            f"Fuse, {best.name}: {100 * gain:.0f} % faster than one after the other; {binds} binds, and "
+            f"Fuse, {best.name}: {percent(gain)} faster than one after the other; {binds} binds, and "
             f"{format_seconds(best.exposed_s)} beyond the multiply alone stays exposed."
         )
 

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from umm.machines import Machine
-from umm.units import format_bytes, format_seconds
+from umm.units import format_bytes, format_seconds, percent
 
 WORTH = 0.5  # efficiency below which more devices mostly wait
 NO_ROOM = "; does not fit"  # what follows the best of a number of nodes or ranks that has no memory for it
@@ -120,7 +120,7 @@ class Scaling:
         if self.weak:
             last = self.rows[-1]
             keep = "keep" if last.count > 1 else "keeps"
-            share = f"{100 * self.efficiency(last):.0f} %"
+            share = percent(self.efficiency(last))
             kept = "tokens per GPU and second; attention takes longer for each token of longer sequences"
             kept = kept if self.weak == "length" else "the efficiency"
             sentences.append(f"{self._number(last)} {keep} {share} of {kept}.")
@@ -134,7 +134,7 @@ class Scaling:
         # Never empty: the first row has efficiency 1 by definition.
         enough = [row for row in self.rows if self.efficiency(row) >= WORTH]
         if len(enough) < len(self.rows):
-            sentences.append(f"Efficiency is {100 * WORTH:.0f} % or more up to {self._number(enough[-1])}.")
+            sentences.append(f"Efficiency is {percent(WORTH)} or more up to {self._number(enough[-1])}.")
         return " ".join(sentences)
 
     @property
@@ -165,7 +165,7 @@ class Scaling:
             ("sequences", several, lambda row: str(row.sequences)),
             ("makespan", True, lambda row: format_seconds(row.makespan_s)),
             ("speed-up", True, lambda row: f"{self.speed_up(row):.2f}"),
-            ("efficiency", True, lambda row: f"{100 * self.efficiency(row):.0f} %"),
+            ("efficiency", True, lambda row: percent(self.efficiency(row))),
             ("GPU-s", True, lambda row: f"{self.device_seconds(row):.3g}"),
             ("$/million", bool(self.price), lambda row: f"{1e6 * self.dollars(row):,.2f}"),
             ("memory", True, lambda row: format_bytes(row.memory_bytes)),

@@ -11,7 +11,7 @@ from tomlkit.items import InlineTable
 
 from umm.arrays import PASS_KINDS
 from umm.host import hardware
-from umm.units import counted
+from umm.units import counted, percent
 from umm_hw.calibrate.figures import Figure
 from umm_hw.calibrate.host import OWN_CORE, PASS_SIZES, Calibration
 from umm_hw.calibrate.small_schedules import SIGNALS, TINY_GEMMS
@@ -28,14 +28,12 @@ def topology_text(calibration: Calibration) -> str:
     # The model: a device for each core, a port each into one backplane, which is the host's memory.
     how = _how()
     busy = (
-        f"; busy: a rank got {100 * calibration.share:.0f} % of a core"
-        if calibration.share < OWN_CORE
-        else ""
+        f"; busy: a rank got {percent(calibration.share)} of a core" if calibration.share < OWN_CORE else ""
     )
     if calibration.pace < STEADY:
-        busy += f"; unsteady: {100 * calibration.pace:.0f} % of its best pace in the median"
+        busy += f"; unsteady: {percent(calibration.pace)} of its best pace in the median"
     if calibration.widening:
-        words = f"ranges {100 * calibration.widening:.0f} % wider, because others used the cores"
+        words = f"ranges {percent(calibration.widening)} wider, because others used the cores"
         busy += f"; {words}; calibrate again on a quiet host"
         how += f"; {words}"
 

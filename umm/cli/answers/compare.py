@@ -20,7 +20,7 @@ from umm.errors import CheckError, InputError
 from umm.executor import run, times_of
 from umm.measure import Measured, measure, needs
 from umm.traces.files import load_trace
-from umm.units import format_bytes, time_unit
+from umm.units import format_bytes, percent, time_unit
 
 
 def compare(asked: Compare) -> None:
@@ -65,7 +65,7 @@ def compare(asked: Compare) -> None:
     if not comparison.order_kept:
         wrong = CheckError("some actions started before what they wait for had finished")
     elif allowed is not None and abs(comparison.makespan_error) > allowed:
-        off = f"{100 * comparison.makespan_error:+.1f} %"
+        off = percent(comparison.makespan_error, 1, signed=True)
         wrong = CheckError(f"the predicted makespan is {off} off, more than the {100 * allowed:g} % allowed")
 
     def record() -> dict[str, Any]:

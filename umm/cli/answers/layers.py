@@ -25,7 +25,7 @@ from umm.space.budget import device_share, over_limit, usual_limit
 from umm.space.search.uncertainty import layers_range
 from umm.traces.bottleneck import lost_in_words
 from umm.traces.trace import Trace
-from umm.units import counted, format_bytes, format_seconds, range_in_words
+from umm.units import counted, format_bytes, format_seconds, percent, range_in_words
 
 DIFFERENT = 0.02  # share by which layers have to differ for that to be said
 
@@ -58,7 +58,7 @@ def simulate_layers(asked: Simulate) -> Trace:
         again = f"recompute {layers.recompute}; " if layers.kept_bytes or layers.recompute != "none" else ""
         table.add_row("", f"{again}{_simulated(layers)}")
         trained = "; neither the loss nor the optimizer's update" if layers.state else ""
-        of_peak = "" if math.isnan(fraction) else f", {100 * fraction:.1f} % of peak in useful flop (MFU)"
+        of_peak = "" if math.isnan(fraction) else f", {percent(fraction, 1)} of peak in useful flop (MFU)"
         table.add_row("all", format_seconds(layers.makespan_s) + within + of_peak + trained)
         for part in report.parts_in_words(layers.breakdown, layers.makespan_s):
             table.add_row("", part)

@@ -19,7 +19,7 @@ from umm.machines import machine as find_machine
 from umm.machines.drafts.scaffold import copied, text
 from umm.machines.files import mistakes, named_file
 from umm.quoting.terminal import visible
-from umm.units import counted, format_bandwidth, format_bytes, format_rate, format_seconds
+from umm.units import counted, format_bandwidth, format_bytes, format_rate, format_seconds, percent
 
 
 def list_machines(asked: ListMachines) -> None:
@@ -164,7 +164,7 @@ def print_machine(console: Console, machine: Machine) -> None:
         f"by --kernels those of {chosen}" if chosen else "",
         "" if machine.tables is None else f"measured shapes in {machine.tables.source}",
     )
-    loss = ", ".join(f"{kind} {100 * share:.0f} %" for kind, share in machine.interference.items())
+    loss = ", ".join(f"{kind} {percent(share)}" for kind, share in machine.interference.items())
     table = facts()
     for name, value in (
         ("devices", f"{machine.device_count}, ranks per device ≤ {machine.ranks_per_device}"),
@@ -174,7 +174,7 @@ def print_machine(console: Console, machine: Machine) -> None:
         ("efficiency", efficiencies(machine)),
         ("launch", format_seconds(machine.launch_s)),
         ("copies", f"{machine.copy_engines} at once per rank, {overhead} each"),
-        ("accumulate", f"{100 * machine.accumulate_efficiency:.0f} % of a get's bandwidth"),
+        ("accumulate", f"{percent(machine.accumulate_efficiency)} of a get's bandwidth"),
         ("interference", f"share of a rank's GEMM rate lost: {loss}"),
         ("links", str(len(machine.link_names))),
         ("kernels", "; ".join(filter(None, kernels))),
@@ -230,7 +230,7 @@ def sources(machine: Machine, basis: str) -> Table:
         if fact.basis != basis:
             continue
         per = f" per {fact.per}" if fact.per else ""
-        sure = "" if fact.uncertainty is None else f" ± {100 * fact.uncertainty:.0f} %"
+        sure = "" if fact.uncertainty is None else f" ± {percent(fact.uncertainty)}"
         if fact.range is not None:
             sure = f" ({fact.range[0]} to {fact.range[1]})"
         table.add_row(

@@ -28,7 +28,7 @@ from umm.machines.drafts.scaffold import copied, marked, scaffold, text
 from umm.machines.files import named_file, tables_beside
 from umm.machines.settings import read_setting, set_numbers, with_settings
 from umm.machines.tables import NO_LAW
-from umm.units import counted, format_bytes, format_seconds
+from umm.units import counted, format_bytes, format_seconds, percent
 
 STDOUT = "-"
 LIBRARY_OF = "h100-8"  # the machine whose library's ways stand for those of one that has none
@@ -202,7 +202,7 @@ def _fit(asked: Import, texts: dict[str, str], name: str | None) -> None:
         for x in fit.residuals:
             size = format_bytes(x.nbytes) if x.nbytes else "–"
             times = format_seconds(x.measured_s), format_seconds(x.predicted_s)
-            table.add_row(x.what, str(x.ranks), size, *times, f"{100 * x.error:+.1f} %")
+            table.add_row(x.what, str(x.ranks), size, *times, percent(x.error, 1, signed=True))
         console.print(table)
         large = [x for x in fit.residuals if x.is_large]
         parts = [f"{_off(fit.residuals)} of {counted(len(fit.residuals), 'row')}"]
@@ -277,4 +277,4 @@ def _write(
 
 
 def _off(rows: Sequence[Residual]) -> str:
-    return f"{100 * float(np.expm1(np.mean([abs(np.log1p(x.error)) for x in rows]))):.1f} %"
+    return percent(float(np.expm1(np.mean([abs(np.log1p(x.error)) for x in rows]))), 1)

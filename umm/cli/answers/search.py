@@ -28,7 +28,7 @@ from umm.space.scaling import Scale
 from umm.space.search.noise import Noise
 from umm.space.search.robustness import robust
 from umm.space.search.walk import Progress
-from umm.units import format_seconds
+from umm.units import format_seconds, percent
 
 TOP = 10
 PARTITIONS = ("row", "col", "2d")
@@ -187,7 +187,7 @@ def standing(best_s: float, least_s: float) -> str:
     'searching: best 2.76 ms'
     """
     gap = max(0.0, 1 - least_s / best_s)
-    within = f", at most {100 * gap:.1f} % from the best" if least_s > 0 else ""
+    within = f", at most {percent(gap, 1)} from the best" if least_s > 0 else ""
     return f"searching: best {format_seconds(best_s)}{within}"
 
 

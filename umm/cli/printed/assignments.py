@@ -19,7 +19,7 @@ from umm.space import Choice, Found, Space
 from umm.space.assignments import Assignments
 from umm.space.search.search import more_memory
 from umm.space.search.uncertainty import ties
-from umm.units import format_bytes, format_seconds, gap_in_words, range_in_words
+from umm.units import format_bytes, format_seconds, gap_in_words, percent, range_in_words
 
 
 def budget(result: Found) -> str:
@@ -116,7 +116,7 @@ def print_more_memory(console: Console, result: Found) -> None:
     for choice, extra, saving in _bought(result):
         each = f" ({100 * saving / extra * 2**30:.2g} % a GiB)" if extra >= 2**28 else ""
         console.print(
-            f"{format_bytes(extra)} above the limit would buy {100 * saving:.0f} %{each}: "
+            f"{format_bytes(extra)} above the limit would buy {percent(saving)}{each}: "
             f"{format_seconds(choice.makespan_s)} in {format_bytes(choice.memory_bytes)}"
             + (f" with {choice.words}." if result.space.is_multiply else ".")
         )
@@ -229,7 +229,7 @@ def _ranking(points: Assignments, result: Found) -> Table:
         ranged = spread and result.is_ranged(choice)  # else it was not simulated at its ends
         ends = range_in_words(choice.makespan_s, result.sure.range(choice)) if ranged else ""
         of_range = [ends] if spread else []
-        peak = f"{100 * choice.fraction_of_peak:.1f} %" if choice.fraction_of_peak >= 0 else "no flop"
+        peak = percent(choice.fraction_of_peak, 1) if choice.fraction_of_peak >= 0 else "no flop"
         return format_seconds(choice.makespan_s), *of_range, peak, format_bytes(choice.memory_bytes)
 
     for cells, alike in groupby(enumerate(result.top, 1), key=numbers):

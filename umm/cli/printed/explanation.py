@@ -128,7 +128,7 @@ def _by_statement(trace: Trace, path: Ints) -> list[str]:
         what = spent[statement].most_common(1)[0][0]
         if took > 0:
             lines.append(
-                f"  {100 * took / total:4.1f} % {format_seconds(took):>8}  {shortened(statement)}: {what}"
+                f"  {percent(took / total, 1):>6} {format_seconds(took):>8}  {shortened(statement)}: {what}"
             )
     return lines
 

@@ -15,7 +15,7 @@ from umm.plans.multiply.options import known
 from umm.space import Choice, Found
 from umm.space.search.robustness import Robust
 from umm.space.search.uncertainty import ties
-from umm.units import format_bytes, format_seconds, range_in_words, short_seconds
+from umm.units import format_bytes, format_seconds, percent, range_in_words, short_seconds
 
 NUMBERS = ("#", "memory", "makespan", "range", "move", "peak", "gap")
 """Headings of columns that are aligned on the right."""
@@ -126,7 +126,7 @@ def cells_of(result: Found, rows: Sequence[Choice]) -> list[list[str]]:
             row.append(range_in_words(choice.makespan_s, result.sure.range(choice)))
         if brings:
             row.append(short_seconds(sum((result.bringing(choice) or {}).values())))
-        row += [f"{100 * choice.fraction_of_peak:.1f} %", *layouts]
+        row += [percent(choice.fraction_of_peak, 1), *layouts]
         words_of = choice.how
         words = [words_of[x.name] for x in shown if x not in numbers and "," not in words_of[x.name]]
         row.append(" ".join(["any" if "," in words_of["stationary"] else words_of["stationary"], *words]))
@@ -179,7 +179,7 @@ def print_answers(console: Console, answers: Sequence[Found]) -> None:
             str(_m(answer)), *([setting.removeprefix(f"{what}=")] if several else []),
             *x.layouts.values(), x.kept,
             format_seconds(x.makespan_s), range_in_words(x.makespan_s, answer.sure.range(x)),
-            f"{100 * x.fraction_of_peak:.1f} %", format_bytes(x.memory_bytes),
+            percent(x.fraction_of_peak, 1), format_bytes(x.memory_bytes),
         ])  # fmt: skip
     print_fitting(console, lines, ANSWER_NUMBERS, ["dim", *[""] * len(answers)])
     for i, j in changes(answers):

@@ -176,7 +176,7 @@ def print_prediction(console: Console, trace: Trace, beside: "Beside") -> None:
     table = facts()
     reached = trace.schedule.program.flop / trace.makespan_s if trace.makespan_s else 0.0
     peak = trace.fraction_of_peak
-    of_peak = "" if math.isnan(peak) else f", {100 * peak:.1f} % of peak ({format_rate(reached)})"
+    of_peak = "" if math.isnan(peak) else f", {percent(peak, 1)} of peak ({format_rate(reached)})"
     ends = beside.within(trace)
     within = f" ({ends})" if ends else ""
     table.add_row("makespan", Text(format_seconds(trace.makespan_s) + within + of_peak, style="bold"))
@@ -221,7 +221,7 @@ def parts_in_words(parts: Mapping[str, float], total: float) -> Iterator[str]:
     """Yield a line for each part of a time: its share, and a bar as long."""
     for part, seconds in parts.items():
         share = seconds / total if total else 0.0
-        yield f"{100 * share:5.1f} % {part.replace('_', ' '):21} {'█' * round(share * BAR)}"
+        yield f"{percent(share, 1):>7} {part.replace('_', ' '):21} {'█' * round(share * BAR)}"
 
 
 def moved(trace: Trace) -> str:

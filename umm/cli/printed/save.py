@@ -13,7 +13,7 @@ from umm.layouts.frameworks.words import shared_mesh
 from umm.machines import Machine
 from umm.space import Choice
 from umm.traces.trace import Trace
-from umm.units import format_bytes, format_seconds
+from umm.units import format_bytes, format_seconds, percent
 
 
 def check_targets(targets: Mapping[str, Path]) -> None:
@@ -92,7 +92,7 @@ def program_of(choice: Choice, machine: Machine, named: str, target: str) -> str
 def _predicted(made: Choice | Trace, named: str) -> str:
     return (
         f"umm predicts {format_seconds(made.makespan_s)} for its own schedule of these layouts on {named}, "
-        f"{100 * made.fraction_of_peak:.1f} % of peak, {format_bytes(made.memory_bytes)} a rank"
+        f"{percent(made.fraction_of_peak, 1)} of peak, {format_bytes(made.memory_bytes)} a rank"
     )
 
 

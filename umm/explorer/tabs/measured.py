@@ -10,6 +10,7 @@ from umm.errors import InputError
 from umm.executor import executor
 from umm.explorer.view import Shown, Tab, View
 from umm.figures.predicted_measured import agreement, makespans
+from umm.units import counted, percent
 
 PREDICTED = ("sim", "bound")
 ASKED = ["chain", "m", "n", "k", "dtype", "ranks", "layouts", "stationary"]
@@ -51,7 +52,9 @@ def _of_store(view: View, rows: pd.DataFrame) -> Any:
         chain + " " + pairs["layouts"].astype(str) + " " + pairs["stationary"].astype(str)
     ).str.strip()
     error = pairs["predicted_s"] / pairs["measured_s"] - 1
-    words = f"{len(pairs)} points measured; the median error is {100 * error.abs().median():.1f} %."
+    words = (
+        f"{counted(len(pairs), 'point')} measured; the median error is {percent(error.abs().median(), 1)}."
+    )
     sizes = [x for x in "mnk" if pairs[x].notna().any()]  # a chain has others
     shown = pairs[["label", *sizes, "predicted_s", "measured_s"]].assign(error=error)
     return view.drawn(makespans, pairs), words, view.table(lambda: shown)

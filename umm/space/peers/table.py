@@ -22,7 +22,7 @@ from umm.space.search.search import Report
 from umm.space.search.uncertainty import TOLERANCE, Starts, assumed_starts
 from umm.space.vary import borders
 from umm.traces.trace import Trace
-from umm.units import format_bytes, format_seconds
+from umm.units import format_bytes, format_seconds, percent
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -379,7 +379,7 @@ def _tie(tied: Sequence[Row], best: Row) -> str:
 
 
 def _saved(best: Row, other: Row) -> str:
-    return f"{100 * (1 - best.makespan_s / other.makespan_s):.0f} %"
+    return percent(1 - best.makespan_s / other.makespan_s)
 
 
 def _sentence(text: str) -> str:

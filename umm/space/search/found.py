@@ -231,7 +231,7 @@ class Found(Shown):
             best = self.top[0]
             sure = "proven best" if self.proven else f"within {100 * self.gap:.2g} % of the best"
             return (
-                f"{format_seconds(best.makespan_s)}, {100 * best.fraction_of_peak:.1f} % of peak, "
+                f"{format_seconds(best.makespan_s)}, {percent(best.fraction_of_peak, 1)} of peak, "
                 f"{format_bytes(best.memory_bytes)} per rank: {sure} of {self.priced:,} assignments on "
                 f"{self.machine}"
             )

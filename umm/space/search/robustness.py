@@ -14,7 +14,7 @@ from umm.space.choice import Choice
 from umm.space.search.found import Found
 from umm.space.search.noise import Noise
 from umm.space.search.walk import BestFirst
-from umm.units import counted, format_seconds
+from umm.units import counted, format_seconds, percent
 
 MAX_SLOWDOWN = 1.1  # up to how many times the least makespan a point is a candidate for the robust choice
 CANDIDATES = 20  # how many points are, at most
@@ -102,7 +102,7 @@ class Delays:
         for name, predicted, measured in zip(("p50", "p95"), self.predicted, self.measured, strict=True):
             parts.append(
                 f"{name} predicted {format_seconds(predicted)}, measured {format_seconds(measured)} "
-                f"({100 * (predicted / measured - 1):+.1f} %)"
+                f"({percent(predicted / measured - 1, 1, signed=True)})"
             )
         return f"With {self.noise}: {'; '.join(parts)}."
 

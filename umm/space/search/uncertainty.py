@@ -8,7 +8,7 @@ from umm.plans.multiply.options import Options, known
 from umm.schedules.schedule import Schedule
 from umm.space.choice import Choice
 from umm.space.vary import Lower, Makespan, ends, ends_alone, seconds_of, starts, vary
-from umm.units import format_seconds, range_in_words
+from umm.units import format_seconds, percent, range_in_words
 
 if TYPE_CHECKING:
     from umm.plans.steady import Steady
@@ -212,7 +212,7 @@ def _alike(spread: float, rows: Sequence[Choice], fastest: Choice) -> str:
     least = min(near, key=lambda number: near[number].memory_bytes)
     which = "the rows" if len(near) == len(rows) else f"rows {_in_a_row(list(near))}"
     return (
-        f" Runs of one schedule spread by {100 * spread:.1f} % on this host, more than {which} differ: "
+        f" Runs of one schedule spread by {percent(spread, 1)} on this host, more than {which} differ: "
         f"one run each does not order them; {least} needs the least memory."
     )
 
