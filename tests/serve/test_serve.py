@@ -332,6 +332,22 @@ def test_a_machine_without_the_engine_says_so():
     assert "has no kernels of vllm; its own numbers are taken" in result.stderr
 
 
+def test_a_number_that_only_the_machine_without_the_engine_has_is_refused():
+    """The engine's NCCL has no tree-ll; the file's own kernels would answer with half the time."""
+    asked = [
+        *COMMAND[:3],
+        "--machine",
+        "h100-8",
+        "--tp",
+        "8",
+        "--set",
+        "library.all-reduce.tree-ll.step=x0.999",
+    ]
+    result = CliRunner().invoke(main, asked)
+    assert (result.exit_code, result.stderr.count("\n")) == (2, 1)
+    assert "h100-8 kernels=vllm has no number 'library.all-reduce.tree-ll.step'" in result.stderr
+
+
 def test_a_model_takes_the_fewest_ranks_that_have_room():
     """llama-3-70b: 131.4 GiB of weights and 10 of cache for 64 requests; two devices of 80 GB lack room."""
     text = good("serve", "--machine", "h100-8", "--model", "llama-3-70b")

@@ -113,7 +113,8 @@ def with_settings(machine: Machine, settings: Mapping[str, str]) -> Machine:
     if PER_NODE in settings:
         document = with_fewer(document, _number(PER_NODE, settings[PER_NODE]), machine.name)
     numbers_alone = {k: v for k, v in settings.items() if k not in (NODES, PER_NODE, KERNELS, GRAPHS)}
-    content = set_numbers(document, numbers_alone, machine.name)
+    engine = f" {KERNELS}={settings[KERNELS]}" if KERNELS in settings else ""
+    content = set_numbers(document, numbers_alone, machine.name + engine)
     devices = with_memory(document["devices"], content["devices"])
     if devices != document["devices"] and "rank" in devices:
         devices = {**devices, "rank": f"{document['devices']['rank']} (before --set)"}

@@ -47,10 +47,11 @@ def serve(asked: Serve) -> None:
         tp = max(1, (asked.ranks or asked.moe_tp * asked.ep) // asked.attention_dp)
     try:
         machine = replace(asked, graphs=asked.graphs is not False).hardware
-    except MachineError:  # its file has no kernels of that engine
-        if "+" in engine:  # nor can its own numbers be those of a backend
-            raise
+    except MachineError:
         machine = replace(asked, kernels=None, graphs=None).hardware
+        # Its file has the engine, which lacks a number of --set; nor are its own numbers those of a backend.
+        if engine in machine.choices.get("engines", ()) or "+" in engine:
+            raise
         asked.output.note(f"{machine.name} has no kernels of {engine}; its own numbers are taken")
     model, apart = asked.read_model(), None
     precision = asked.precision or _stored(asked, model)
