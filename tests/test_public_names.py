@@ -44,6 +44,11 @@ def test_executors_are_made_by_name_with_nothing_else_imported():
     assert printed("import umm; print(type(umm.executor.executor('sim')).__name__)") == "SimExecutor\n"
 
 
+def test_errors_and_prices_of_kernels_need_no_import_of_their_own():
+    code = "import umm; print(umm.errors.UmmError.__name__, umm.cost.gemm_seconds.__name__)"
+    assert printed(code) == "UmmError gemm_seconds\n"
+
+
 def test_the_step_model_prices_a_schedule_of_one_step():
     """One rank, one gemm: the model's cost is the gemm's own seconds."""
     schedule = umm.schedule(umm.Problem(m=8, n=8, k=8, ranks=1), "h100-8", policy="greedy")

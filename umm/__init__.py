@@ -36,7 +36,7 @@ _HOMES = {
 }
 
 # Modules whose own names are public, such as umm.executor.executor.
-_MODULES = ("algorithms", "executor", "figures", "jax", "scalapack", "torch")
+_MODULES = ("algorithms", "cost", "errors", "executor", "figures", "jax", "scalapack", "torch")
 
 # What packages that stand on umm offer as its names, by the entry-point group umm.names.
 _OFFERED = ("DistributedMatrix", "multiply", "plan")
