@@ -29,11 +29,13 @@ def memory_figure(step: Step, limit: float) -> Parts:
     """Return the bytes of a rank of each stage over the step, and those of the device."""
     data = []
     for stage, (grown, parts) in enumerate(zip(step.pipeline.curves, step.by_stage, strict=True)):
-        fixed = sum(parts.values()) - step.pipeline.peak[stage]
+        # What a stack keeps beside what is counted grows and falls with it.
+        kept = parts["activations"]
+        fixed, scale = sum(parts.values()) - kept, kept / (step.pipeline.peak[stage] or 1.0)
         times, nbytes = thinned(*zip((0.0, 0.0), *grown, (step.seconds, 0.0), strict=True))
         line = {"dash": DASHES[stage // 7 % len(DASHES)], "shape": "hv"}
         hover = "%{x:.4g} s: %{y:.1f} GiB<extra>%{fullData.name}</extra>"
-        filled = [(fixed + x) / GIB for x in nbytes]
+        filled = [(fixed + scale * x) / GIB for x in nbytes]
         data.append(curve(times, filled, f"stage {stage}", line=line, hovertemplate=hover))
     line = {"color": DARK_GREY, "dash": "dot"}
     data.append(curve([0.0, step.seconds], [limit / GIB] * 2, "device", line=line, hoverinfo="skip"))

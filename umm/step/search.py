@@ -39,7 +39,8 @@ RESERVED = 14 * 2**30
 
 Contexts, buffers of collectives, workspaces, and what the allocator cannot use again. Recipes of
 Megatron-Bridge bound it, by memory as predicted here: llama-3-70b on H100 runs with 65.3 of 79.6 GiB. Only
-llama-3-405b in fp8 on GB200 leaves less, 11.7 GiB, for which NVIDIA sets PyTorch's expandable segments.
+llama-3-405b on GB200 leaves less, 11.7 GiB in fp8 and 6.2 in NVFP4, for which NVIDIA sets PyTorch's
+expandable segments, and llama-3-70b in NVFP4 on GB300, 6.9.
 """
 USABLE = 0.97  # share of a device's memory that a step may use where its file does not say what programs see
 OFFLOADED = (0.25, 0.5, 0.75)  # shares of the layers whose activations may wait in the host's memory

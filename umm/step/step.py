@@ -14,7 +14,7 @@ from umm.program.models.split import check_split
 from umm.step.layers import CORE, DATA, EXCHANGE, FORWARD, UPDATE, WEIGHT, Part, Shape, layer_parts, pieces
 from umm.step.parallel import FROM_START, Parallel
 from umm.step.pipeline import ZERO_BUBBLE, Chunk, Timeline, kept_at_peaks, stage_of, timeline
-from umm.step.rates import BF16, DTYPES, FP32, STORED, Rates
+from umm.step.rates import BF16, DTYPES, FP32, KEPT_MORE, STORED, Rates
 from umm.step.stacks import Stack, find_stack
 from umm.units import percent
 
@@ -664,7 +664,7 @@ def _bytes(asked: Question, stage: Cost, activations: float) -> dict[str, float]
         "weights": (resident(stage.dense, stage.experts) - wide) * weight + wide * BF16,
         "gradients": gradients * asked.stack.gradient_bytes,
         "optimizer": 0.0 if p.offload == "optimizer" else states * STATES[p.optimizer] * FP32,
-        "activations": activations * (1.0 + asked.stack.graph_share),
+        "activations": activations * (1.0 + asked.stack.graph_share + KEPT_MORE.get(p.precision, 0.0)),
         "buffers": stage.working + stage.placeholders + copying + overlapped,
     }
 
