@@ -16,6 +16,11 @@ BY_CALL = ("sglang", "fp8_block")
 PACKED = "sglang@packed-scales"
 """August's rows of SGLang's blocks on Blackwell gave DeepGEMM scales in float32, which it packs into powers
 of two on each call. The wheel's are packed once, as SGLang does when it loads weights. Each has its law."""
+BORROWED = ("b300_sxm", "sglang")
+"""Whose multiplies of August are GB300's, number by number; the wheel's are the first of a B300.
+
+Source: aiconfigurator-core 0.12.0, b300_sxm/gemm/sglang/0.5.14/collection_meta.yaml.
+"""
 ENGINES = {"vllm": "vLLM", "trtllm": "TensorRT-LLM", "sglang": "SGLang"}
 OWN_ALL_REDUCES = {
     "vllm": "vLLM_custom_graph", "trtllm": "TRTLLM", "sglang": "SGLang_CustomAllReduce_graph",

@@ -31,6 +31,9 @@ TO_32 = (*SPLITS, 32)
 ANY = (1, 2, 3, 4, 5, 6, 8, 12, 16, 24, 32)
 """Parts of k that cuBLAS takes on Ampere, as many as fill the multiprocessors."""
 SLOWED = {"boost": 5e-4, "sustained": 0.8}
+RANDOM = "sglang"
+"""Multiplied random numbers, which draw power until the clock falls; vLLM's weights were not written.
+Source: ai-dynamo/aiconfigurator, collector/sglang/collect_gemm.py and collector/vllm/collect_gemm.py."""
 CAST = {"cast": 1.5e12, "cast_unit": 1e11, "cast_row": 1e-9}
 VLLM_HOPPER = (
     Rule(tile="16x64", rows=16), Rule(tile="16x64", rows=64, cols=1280), Rule(tile="64x64", rows=64),
@@ -87,7 +90,8 @@ def forms(engine: str, system: str, dtype: str) -> Sequence[Form]:
         parts, tiles = (ANY, TILES) if system in AMPERE else (TO_32, LARGE)
         if system in HOPPER:
             return [Form(), Form(SPLITS), Form(SPLITS, SLOWED)]
-        return [Form(parts, x, tiles) for x in ({}, SLOWED)]
+        slowed = engine == RANDOM and system in BLACKWELL
+        return [Form(parts, x, tiles) for x in ([SLOWED] if slowed else [{}, SLOWED])]
     sets = (
         [LARGE, LARGER] if dtype == "nvfp4" else [DEEP_GEMM] if system in HOPPER and "block" in dtype else []
     )

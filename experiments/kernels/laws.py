@@ -1,6 +1,6 @@
 """All laws of one device: fitted to the measured tables, and as the part of a machine file that has them."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -10,6 +10,7 @@ from experiments.common.wheel import wheel
 from experiments.kernels import allreduces, collectives, multiplies, write
 from experiments.kernels.chips import (
     BLACKWELLS,
+    BORROWED,
     BY_CALL,
     ENGINES,
     HOSTED,
@@ -30,6 +31,7 @@ BLACKWELL = (Issue(time="0 s"), Issue(time="0 s", unless_rows=4), EDGES)
 """Shapes for which vLLM has other kernels of blocks of 8 bits: few rows, rows that it pads, and edges."""
 
 WHEEL = "AIConfigurator's wheel (aiconfigurator-core 0.12.0)"
+OF_WHEEL = f"{WHEEL}, of the shapes of its tables of August 2026"
 PACKED_HEAD = f'''[engines."{PACKED}"]
 name = "SGLang 0.5.14 with packed scales"
 source = "{WHEEL}: scales of B are packed once, as SGLang does when it loads weights; the tables of August pack them on each call"
@@ -46,6 +48,7 @@ class Laws:
         issues: What vLLM's host takes to issue multiplies with scales of blocks.
         ways: Of the library's collectives.
         own: All-reduces of engines.
+        by_wheel: Engines and types whose times are the wheel's.
     """
 
     versions: Mapping[str, str]
@@ -53,6 +56,7 @@ class Laws:
     issues: Sequence[Issue]
     ways: Sequence[collectives.Ways]
     own: Mapping[str, allreduces.OwnKernels]
+    by_wheel: Collection[tuple[str, str]] = ()
 
 
 def tables(folder: Path, system: str) -> dict[str, pd.DataFrame]:
@@ -69,6 +73,7 @@ def fitted(rows: Mapping[str, pd.DataFrame], machine: Machine) -> Laws:
     gemm, nccl, custom = rows["gemm"], rows["nccl"], rows["custom_allreduce"]
     versions = {"nccl": nccl.library.iloc[0].removeprefix("nccl ")}
     laws: dict[tuple[str, str], Law] = {}
+    by_wheel = list[tuple[str, str]]()
     for engine in ENGINES:
         mine = gemm[gemm.library.str.startswith(engine)]
         if len(mine):
@@ -76,10 +81,13 @@ def fitted(rows: Mapping[str, pd.DataFrame], machine: Machine) -> Laws:
         for dtype in TYPES:
             some = mine[mine.gemm_dtype == dtype].reset_index(drop=True)
             if len(some) and (engine, dtype) != HOSTED:
+                if (some.system.iloc[0], engine) == BORROWED and (engine, dtype) != BY_CALL:
+                    some = of_wheel(some)
+                    by_wheel.append((engine, dtype))
                 kind = device(machine, dtype), TYPES[dtype], forms(engine, some.system.iloc[0], dtype)
                 laws[engine, dtype] = multiplies.fitted(some, *kind)
                 if (engine, dtype) == BY_CALL and some.system.iloc[0] in BLACKWELLS:
-                    laws[PACKED, dtype] = multiplies.fitted(packed(some), *kind)
+                    laws[PACKED, dtype] = multiplies.fitted(of_wheel(some), *kind)
     of_library = [
         collectives.fitted(timed(some, machine), collectives.OPS[op])
         for op, some in nccl[nccl.nccl_dtype == "half"].groupby("op_name", sort=False)
@@ -92,11 +100,11 @@ def fitted(rows: Mapping[str, pd.DataFrame], machine: Machine) -> Laws:
         eager = timed(custom[custom.kernel_source == source.replace("graph", "eager")], machine)
         issue = allreduces.issued(eager) if source.endswith("graph") else None
         kernels[engine] = replace(allreduces.fitted(some, all_reduce.seconds(some)), issue=issue)
-    return Laws(versions, laws, hosted(gemm), of_library, kernels)
+    return Laws(versions, laws, hosted(gemm), of_library, kernels, by_wheel)
 
 
-def packed(rows: pd.DataFrame) -> pd.DataFrame:
-    """Return multiplies with the times that the wheel has of them, whose scales are packed once."""
+def of_wheel(rows: pd.DataFrame) -> pd.DataFrame:
+    """Return multiplies of one device with the times that the wheel has of them."""
     system, (engine, _, version) = rows.system.iloc[0], rows.library.iloc[0].partition(" ")
     table = wheel() / system / "gemm" / engine / version / "gemm_perf.parquet"
     keys = ["gemm_dtype", "m", "n", "k"]
@@ -135,7 +143,8 @@ def text(laws: Laws, machine: Machine) -> str:
         issue = laws.own[engine].issue if engine in laws.own else None
         parts.append(write.head(engine, version, mine["bfloat16"].numbers["start"], issue=issue))
         for dtype, law in mine.items():
-            parts.append(_multiply(engine, name, dtype, law, machine))
+            table = OF_WHEEL if (engine, dtype) in laws.by_wheel else write.TABLE
+            parts.append(_multiply(engine, name, dtype, law, machine, table=table))
         if engine == HOSTED[0] and laws.issues:
             law = replace(laws.multiplies["trtllm", HOSTED[1]], error=0.2)
             parts.append(_multiply(engine, name, HOSTED[1], law, machine, laws.issues))
@@ -143,11 +152,8 @@ def text(laws: Laws, machine: Machine) -> str:
             source = f"fitted on {name}'s all-reduces among 2 to 8 ranks in {write.TABLE}"
             parts.append(write.own(engine, laws.own[engine], width, source))
         if engine == BY_CALL[0] and (PACKED, BY_CALL[1]) in laws.multiplies:
-            law, table = (
-                laws.multiplies[PACKED, BY_CALL[1]],
-                f"{WHEEL}, of the shapes of its tables of August 2026",
-            )
-            parts += [PACKED_HEAD, _multiply(f'"{PACKED}"', name, BY_CALL[1], law, machine, table=table)]
+            law = laws.multiplies[PACKED, BY_CALL[1]]
+            parts += [PACKED_HEAD, _multiply(f'"{PACKED}"', name, BY_CALL[1], law, machine, table=OF_WHEEL)]
     parts.append(write.head("pytorch", "", laws.multiplies["vllm", "bfloat16"].numbers["start"]))
     name = f"torch.nn.functional.linear of {ENGINES['vllm']} {laws.versions['vllm']}"
     parts.append(_multiply("pytorch", name, "bfloat16", laws.multiplies["vllm", "bfloat16"], machine))
