@@ -118,11 +118,29 @@ def test_copies_messages_and_gemms_set_their_numbers():
         ("dtype,m,n,k,lda,ldb,us", "bf16,4096,4096,4096,4096,4096,229", 1),
         ("dtype,b,m,n,k,status,time_us", "bf16,4,4096,4096,4096,1,229", 4),
         ("dtype,m,n,k,microseconds", "bf16,4096,4096,4096,229", 1),
+        ("dtype,batch_size,m,n,k,time (us)", "bf16,16,4096,4096,4096,229", 16),
+        ("\ufeffdtype,m,n,k,latency[ms]", "bf16,4096,4096,4096,0.229", 1),
+        ("Problem,m,n,k,A,B,batch_count,Flops,Runtime,GFLOPs",
+         "1,4096,4096,4096,bf16:row,bf16:column,1,137438953472,0.229,600170.1", 1),
     ],
 )  # fmt: skip
 def test_a_batch_and_a_time_are_columns_of_that_name_not_of_its_last_letters(columns, cells, batch):
     (row,) = read_log(f"{columns}\n{cells}\n", "b").gemms
     assert (row.dtype, row.m, row.batch, row.seconds) == ("bfloat16", 4096, batch, pytest.approx(229e-6))
+
+
+@pytest.mark.parametrize(
+    ("columns", "cells", "dtype"),
+    [
+        ("dtype", "tf32", "tf32"), ("dtype", "torch.float32", "float32"), ("dtype", "fp8_e4m3", "float8"),
+        ("a_type,compute_type", "f32_r,xf32_r", "tf32"), ("a_type,compute_type", "f32_r,f32_r", "float32"),
+        ("a_type,compute_type", "f16_r,f32_r", "float16"), ("dtype", "int8", ""),
+    ],
+)  # fmt: skip
+def test_a_type_whose_name_holds_anothers_is_not_taken_for_it(columns, cells, dtype):
+    """TF32 is several times as fast as FP32, whose share of the peak it set."""
+    (row,) = read_log(f"{columns},m,n,k,us\n{cells},4096,4096,4096,350\n", "b").gemms
+    assert row.dtype == dtype
 
 
 @pytest.mark.parametrize("name", ["h200-1", "pvc-12-planes"])

@@ -209,6 +209,30 @@ def test_a_file_that_is_no_such_table_is_refused(tmp_path, head, row, result):
         read_measured([table(tmp_path, row, head=head)])
 
 
+def test_times_in_another_unit_are_refused_or_doubted(tmp_path):
+    """2 x 8192^3 flop take 1.11 ms at the 989.4 Tflop/s of H100; 1.57 us would be 708 times that."""
+    to = ["--from", "h100-8", tmp_path / "m.toml"]
+    right, fast, slow = (
+        table(tmp_path, f"bfloat16,8192,8192,8192,{x}", "bfloat16,8,8,8,0.001", name=f"{x}.csv")
+        for x in ("1.57", "0.00157", "1570")
+    )
+    result = command("machine", "import", "--kernels", fast, *to)
+    assert result.exit_code == 2
+    assert result.stderr.startswith("error: 8192 x 8192 x 8192 of bfloat16 in 1.57 µs is 708")
+    assert result.stderr.count("\n") == 1
+    assert not (tmp_path / "m.toml").exists()
+    assert (
+        "no multiply reaches 1 % of the peak" in command("machine", "import", "--kernels", slow, *to).stderr
+    )
+    assert "peak" not in command("machine", "import", "--kernels", right, *to, "--force").stderr
+
+
+def test_a_table_of_a_spreadsheet_is_read_as_any_other(tmp_path):
+    path = tmp_path / "gemm.csv"
+    path.write_bytes(b"\xef\xbb\xbfdtype,m,n,k,us\r\nbf16,1,2,3,4\r\n")
+    assert read_measured([path]).rows == {("bfloat16", 1, 2, 3): pytest.approx(4e-6)}
+
+
 def test_parquet_is_read_as_csv_is(tmp_path):
     pyarrow = pytest.importorskip("pyarrow")
     parquet = pytest.importorskip("pyarrow.parquet")

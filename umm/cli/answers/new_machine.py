@@ -22,7 +22,7 @@ from umm.machines.build import build
 from umm.machines.drafts.fits import Fitted, Residual, fitted
 from umm.machines.drafts.imports import card_notes, imported, read
 from umm.machines.drafts.logs import gpu_of, is_log, read_log
-from umm.machines.drafts.measured import Measured, aic_table, lines_of, read_measured, table_text
+from umm.machines.drafts.measured import Measured, aic_table, doubt_of, lines_of, read_measured, table_text
 from umm.machines.drafts.measured_serving import aic_serving, is_serving, read_serving_tables
 from umm.machines.drafts.scaffold import copied, marked, scaffold, text
 from umm.machines.files import named_file, tables_beside
@@ -129,12 +129,15 @@ def _with_table(asked: Import, files: tuple[str, ...]) -> None:
     for dtype in {key[0] for key in measured.rows}:
         if begun.law_of(dtype) is None:
             raise InputError(f"the tables have {dtype}, of which {NO_LAW.format(begun.name)}")
+    doubt = doubt_of(measured.rows, with_settings(begun, _settings(asked)))
 
     def content(other: Machine, card: dict[str, Any], settings: dict[str, str]) -> dict[str, Any]:
         return set_numbers(dict(begun.document), settings, begun.name)
 
     serving_text = table_text(kernels, serving_tables.COLUMNS) if kernels else ""
     _write(asked, content, name, other, (table_text(measured.rows) if measured.rows else "", serving_text))
+    if doubt:
+        asked.output.note(doubt)
     for dtype, count in measured.left.items():
         asked.output.note(f"left out: {count:,} rows of {dtype}, which umm does not multiply")
     for why, count in left.items():

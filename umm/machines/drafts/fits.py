@@ -307,6 +307,6 @@ def _gemms(result: Fitted, gemms: list[Multiplied], source: str) -> None:
         tables[dtype].update(kept | {"value": new, "source": source, "measured": True})
         result.numbers.append(Number(f"devices.efficiency.{dtype}", str(old), str(new)))
         for x, y, z in zip(rows, ideal, share, strict=True):
-            shape = f"{x.m}x{x.n}x{x.k} {dtype}"
+            shape = (f"{x.batch} of " if x.batch > 1 else "") + f"{x.m}x{x.n}x{x.k} {dtype}"
             after = y / (z * new / old) + machine.launch_s
             result.residuals.append(Residual(shape, 1, 0, x.seconds, after))

@@ -96,6 +96,9 @@ ROW = r"[ \t]*\d+[ \t]+\d+[ \t]+[a-z]\w*[ \t]+[a-z]\w*[ \t]+(?:-?\d+[ \t]+)?(?:[
 """A row of nccl-tests: size, count, type, operation, in newer versions a root, time and two rates, errors."""
 
 
+BOM = "\ufeff"  # what spreadsheets begin a CSV with
+
+
 def read_log(text: str, name: str, ranks: int | None = None) -> Log:
     """Read a benchmark's file, by whichever tool it is from.
 
@@ -106,7 +109,7 @@ def read_log(text: str, name: str, ranks: int | None = None) -> Log:
         ranks: Ranks of collectives whose log does not say, such as OSU's.
     """
     try:
-        log = _read(LABELS.sub("", text), name, ranks)
+        log = _read(LABELS.sub("", text.removeprefix(BOM)), name, ranks)
     except csv.Error as error:
         raise MachineError(f"{name} is no CSV that can be read: {error}") from None
     if not (log.collectives or log.copies or log.messages or log.gemms):
@@ -413,14 +416,16 @@ def _xla(text: str) -> Iterator[Timed]:
 
 _TYPES = {
     "bf16": "bfloat16", "bfloat16": "bfloat16", "f16": "float16", "fp16": "float16", "float16": "float16",
-    "half": "float16", "f32": "float32", "float32": "float32", "single": "float32", "f64": "float64",
-    "float64": "float64", "double": "float64", "tf32": "tf32",
+    "half": "float16", "tf32": "tf32", "xf32": "tf32", "f32": "float32", "float32": "float32",
+    "single": "float32", "f64": "float64", "float64": "float64", "double": "float64", "fp8": "float8",
+    "float8": "float8", "f8": "float8", "e4m3": "float8", "e5m2": "float8",
 }  # fmt: skip
-
+"""Types by a part of their name, those first whose name holds another's."""
 
 _SECONDS = {"us": 1e-6, "ms": 1e-3, "seconds": 1.0, "microseconds": 1e-6, "milliseconds": 1e-3}
 _RATES = {"tflops": 1e12, "tflop/s": 1e12, "tflop_s": 1e12, "gflops": 1e9, "gflop/s": 1e9}
 """What names of columns end with, and what their numbers count."""
+_BATCHES = "batch_count", "batch", "batch_size", "batch size", "batchsize", "num_batches"
 WORD = "[^a-z]"  # what precedes a whole word at the end of a column's name
 
 
@@ -428,7 +433,7 @@ def _gemms(text: str) -> Iterator[Multiplied]:
     """Read tables whose header has m, n, k and a time or a rate, wherever in the text they begin."""
     header: list[str] | None = None
     for cells in csv.reader(text.splitlines()):
-        names = [re.sub(r"^\[\d+\]:", "", cell.strip().lower()) for cell in cells]
+        names = [re.sub(r"^\[\d+\]:", "", cell.strip().lower()).rstrip(")]") for cell in cells]
         if {"m", "n", "k"} <= set(names):
             header = names
         elif header is not None and len(cells) >= len(header) - 1:
@@ -444,10 +449,14 @@ def _gemm(row: dict[str, str]) -> Multiplied | None:
         numbers = (real_in(cell) for name, cell in row.items() if ending.fullmatch(name))
         return next((x for x in numbers if x is not None), None)
 
-    type_text = next((row[x] for x in ("dtype", "type", "types", "a_type", "compute_type") if x in row), "")
+    type_text = next(
+        (row[x] for x in ("dtype", "type", "types", "a_type", "compute_type", "a") if x in row), ""
+    )
     dtype = next((name for key, name in _TYPES.items() if key in type_text.lower().split("->")[0]), "")
+    if dtype == "float32" and re.search("[tx]f32", row.get("compute_type", "").lower()):
+        dtype = "tf32"
     # By a whole word: `status` is no time, and `transb`, `ldb` and `stride_b` are no batch.
-    batches = number("batch_count", WORD) or number("batch", WORD) or real_in(row.get("b")) or 1.0
+    batches = next((x for end in _BATCHES if (x := number(end, WORD))), real_in(row.get("b")) or 1.0)
     sizes = [*(real_in(row.get(x)) for x in "mnk"), batches]
     m, n, k, batch = (round(x) if x is not None and 1 <= x < MAX_SIDE else 0 for x in sizes)
     if not (m and n and k and batch):

@@ -10,9 +10,11 @@ from typing import Any, NamedTuple
 
 from umm.errors import InputError, did_you_mean
 from umm.files import read_bytes
+from umm.machines.machine import Machine
 from umm.machines.tables import COLUMNS, MOST_ROWS
 from umm.numbers import real_in, whole_in
 from umm.quoting.terminal import visible
+from umm.units import format_seconds, percent
 
 MOST_TABLE = 2**28  # bytes of a table that are read
 MAX_SIDE = 2**31  # a side of a matrix from which on a row is refused
@@ -24,6 +26,12 @@ TYPES = {
 """Types as tables call them, AIConfigurator's among them, and as machine files do."""
 TIMES = {"seconds": 1.0, "latency": 1e-3, "ms": 1e-3, "us": 1e-6}
 """Columns of times and their unit in seconds; AIConfigurator's latency is in ms."""
+UNITS = "latency and ms are milliseconds, us microseconds"
+MOST_OF_PEAK = 10.0  # times the peak from which on no measurement can be right; units differ by a thousand
+LEAST_OF_PEAK = (
+    0.01  # share of the peak that some multiply reaches whose flop take as long as this at the peak
+)
+LONG_S = 50e-6
 AIC, AIC_TABLE = "aiconfigurator_core", "perf.parquet"
 SYSTEMS = {
     "a100_sxm": "a100-8", "h100_sxm": "h100-8", "h200_sxm": "h200-8", "b200_sxm": "b200-8",
@@ -71,6 +79,32 @@ def read_measured(paths: Iterable[Path]) -> Measured:
     return Measured(rows, left)
 
 
+def doubt_of(rows: Mapping[tuple[str, int, int, int], float], machine: Machine) -> str:
+    """Return a remark where no long multiply comes near the machine's peak, "" if one does.
+
+    InputError if one is far above it.
+    """
+    shares: dict[tuple[str, int, int, int], float] = {}
+    long_shares = []
+    for (dtype, m, n, k), seconds in rows.items():
+        ideal = 2.0 * m * n * k / machine.peaks.get(dtype.partition(":")[0], math.inf)
+        shares[dtype, m, n, k] = ideal / seconds
+        if ideal > LONG_S:
+            long_shares.append(ideal / seconds)
+    dtype, m, n, k = fastest = max(shares, key=lambda x: shares[x], default=("", 0, 0, 0))
+    if shares.get(fastest, 0.0) > MOST_OF_PEAK:
+        raise InputError(
+            f"{m} x {n} x {k} of {dtype} in {format_seconds(rows[fastest])} is {shares[fastest]:,.4g} times "
+            f"the peak of {machine.name}; its time is in another unit ({UNITS}), or it was measured elsewhere"
+        )
+    if long_shares and max(long_shares) < LEAST_OF_PEAK:
+        return (
+            f"no multiply reaches {percent(LEAST_OF_PEAK)} of the peak of {machine.name}; are times in "
+            f"another unit ({UNITS})?"
+        )
+    return ""
+
+
 def _columns(line: Mapping[str, Any], name: str) -> tuple[str, str]:
     """Return the columns of the type and of the time; InputError if one is missing."""
     dtype = next((x for x in ("dtype", "gemm_dtype") if x in line), None)
@@ -90,7 +124,7 @@ def lines_of(path: Path) -> Iterator[Mapping[str, Any]]:
 
 def _csv(path: Path) -> Iterator[Mapping[str, Any]]:
     try:
-        text = read_bytes(path, MOST_TABLE).decode()
+        text = read_bytes(path, MOST_TABLE).decode("utf-8-sig")  # spreadsheets begin with its mark
         yield from csv.DictReader(io.StringIO(text, newline=""))
     except (UnicodeDecodeError, csv.Error):
         raise InputError(f"{visible(path.name)} is neither Parquet (.parquet) nor CSV in UTF-8") from None
