@@ -80,6 +80,29 @@ def test_one_process_saves_for_all_ranks_and_reads_whole_matrices(tmp_path):
     assert str(result) == "2 matrices of 2 ranks: W1 4x6 float32 in col, X 3x4 float32 in row"
 
 
+@pytest.mark.parametrize(
+    ("value", "kind", "dtype", "says"),
+    [
+        (-1e300, "float64", "float32", r"X\[0, 2\] = -1e\+300 is beyond float32, .* 3.40282e\+38; clip it"),
+        (70_000, "int64", "float16", r"X\[0, 2\] = 70000 is beyond float16, whose largest number is 65504"),
+        (1e300 + 1j, "complex128", "complex64", r"= 1e\+300\+1j is beyond complex64"),
+        (10**400, "object", "float32", "X holds Python objects that are no float32"),
+    ],
+)
+def test_a_number_beyond_its_type_is_refused_and_not_saved_as_infinite(tmp_path, value, kind, dtype, says):
+    """Numbers that are infinite already, or too small, are saved as the type has them."""
+    array = np.zeros((2, 3), kind)
+    array[0, 2] = value
+    tensors = [Tensor("X", Layout.parse("row", (2, 3), 2), dtype)]
+    with pytest.raises(InputError, match=says):
+        umm.save(tmp_path / "saved", {"X": array}, tensors)
+    assert not (tmp_path / "saved").exists()
+    array[0, 2] = 0 if kind == "int64" else -np.inf
+    array[1, 1] = 1
+    umm.save(tmp_path / "saved", {"X": array}, tensors)
+    assert (umm.load(tmp_path / "saved")["X"] == array).all()
+
+
 def test_a_save_replaces_the_one_before_and_leaves_nothing_of_it(tmp_path):
     saved(tmp_path)
     before = {x.name for x in tmp_path.iterdir()}

@@ -143,7 +143,25 @@ def _whole(array: Array, matrix: Saved) -> Array:
                 "save it as float32"
             )
         return array.view(STORED[matrix.dtype])
-    return array.astype(STORED[matrix.dtype], copy=False)
+    stored = STORED[matrix.dtype]
+    if array.dtype.kind == "O":
+        try:
+            array = array.astype(np.result_type(stored, np.float64))
+        except (TypeError, ValueError, OverflowError):
+            raise InputError(f"{matrix.name} holds Python objects that are no {matrix.dtype}") from None
+    if np.can_cast(array.dtype, stored):
+        return array.astype(stored, copy=False)
+    with np.errstate(over="ignore"):
+        result = array.astype(stored)
+    # A checkpoint that holds inf where a weight was large would be noticed only when it is used.
+    lost = np.argwhere(np.isfinite(array) & ~np.isfinite(result))
+    if len(lost):
+        row, col = lost[0].tolist()
+        raise InputError(
+            f"{matrix.name}[{row}, {col}] = {array[row, col]:g} is beyond {matrix.dtype}, whose largest "
+            f"number is {float(np.finfo(stored).max):g}; clip it, or save a wider type"
+        )
+    return result
 
 
 def check_folder(folder: str | Path) -> None:
