@@ -58,7 +58,7 @@ def test_a_schema_has_the_flags_of_the_help_and_none_that_writes_or_executes(nam
     left = {x.name for x in served.command.params if x.name in usual} - {
         x.name for x in served.params.values()
     }
-    assert left <= {"as_json", "html", "save_chain", "module", "executor"}
+    assert left <= {"as_json", "html", "save_chain", "module", "executor", "fail_above"}
 
 
 @pytest.mark.parametrize("name", RECORDS)
@@ -96,6 +96,8 @@ def test_a_predicted_number_has_its_range_and_source():
         ("compare", {"m": 8}, "compare lacks profile; give it"),
         ("compare", {"m": 8, "profile": None}, "compare lacks profile; give it"),
         ("compare", {"m": 8, "profile": ""}, "compare lacks profile; give it"),
+        ("compare", {"profile": "x.json", "fail_above": 0.1}, "compare takes no 'fail_above'"),
+        ("models", {"m": 8}, "models takes no 'm'; it takes no arguments"),
         ("simulate", {"module": "os:getcwd"}, "simulate takes no 'module'"),
         ("simulate", {"html": "x.html"}, "simulate takes no 'html'"),
     ],
@@ -105,6 +107,14 @@ def test_what_cannot_be_typed_is_refused_in_a_line(tool, arguments, says):
         TOOLS[tool].command_line(arguments)
     assert says in str(refused.value)
     assert "\n" not in str(refused.value)
+
+
+def test_all_flags_of_a_tool_are_listed_without_what_it_requires():
+    result = umm(*TOOLS["compare"].command_line({"help_all": True}))
+    assert result.exit_code == 0
+    assert "--profile FILE" in result.stdout
+    for name, required in (("step", "--model"), ("collective", "WHAT")):
+        assert required in umm(*TOOLS[name].command_line({"help_all": True})).stdout
 
 
 def test_hostile_texts_are_one_word_each_or_refused():

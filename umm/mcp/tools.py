@@ -13,8 +13,8 @@ from umm.cli.main import main
 from umm.errors import InputError, did_you_mean
 
 MAX_CHARACTERS = 100_000  # Of a value: Linux takes 128 KiB in a word of a command line.
-LEFT_OUT = {*names_of(Measured), *names_of(Printed), "check", "config", "module"}
-"""Flags that execute, import, read other flags from a file or choose the form of the output."""
+LEFT_OUT = {*names_of(Measured), *names_of(Printed), "check", "config", "fail_above", "module"}
+"""Flags that execute, judge an execution, import, read flags from a file or choose the form of the output."""
 AS_TEXT = {"emit", "as_toml", "help_all"}  # flags whose answer is a program, a file or help, and no JSON
 
 
@@ -55,12 +55,13 @@ class Served:
         InputError for one that is unknown, missing, or cannot be typed.
         """
         missing = [x for x in self.required if not arguments.get(x)]
-        if missing:
+        if missing and not arguments.get("help_all"):
             raise InputError(f"{self.name} lacks {missing[0]}; give it")
         words, positional, text = [*self.words], list[str](), False
         for name, value in arguments.items():
             if name not in self.params:
-                raise InputError(f"{self.name} takes no {name[:80]!r}; {did_you_mean(name, self.params)}")
+                instead = did_you_mean(name, self.params) if self.params else "it takes no arguments"
+                raise InputError(f"{self.name} takes no {name[:80]!r}; {instead}")
             param = self.params[name]
             if value is None:  # as if it were not given
                 continue
