@@ -53,6 +53,65 @@ def test_a_steps_kernels_take_the_seconds_of_its_stage(sizes):
     assert compute == pytest.approx(count * (stage.forward + stage.data + stage.weight), rel=1e-9)
 
 
+def test_a_profile_is_put_beside_the_pipeline_stage_of_its_rank(tmp_path):
+    """Rank 9 of 16 is in the second of two stages, which has the head: 4 x 4096 tokens by 128,256 words.
+
+    The first stage has the embedding instead. A profile of other ranks is put beside the first, with a note.
+    """
+    saved, run = tmp_path / "step.json", CliRunner().invoke
+    sizes = [
+        "--model",
+        "llama-3-8b",
+        "--batch",
+        "32",
+        "--length",
+        "4K",
+        "--machine",
+        "h100-8",
+        "--nodes",
+        "2",
+    ]
+    assert run(main, ["step", *sizes, "--tp", "2", "--pp", "2", "--json", "-o", str(saved)]).exit_code == 0
+    step = asked(fsdp=0, tp=2, pp=2)
+    last = step_kernels(step, 1)
+    head = [x for x in last if x.kind == MULTIPLY and 128256 // 2 in x.shape]
+    assert {tuple(sorted(x.shape)) for x in head} == {(4096, 4096, 64128)}
+    assert not [x for x in step_kernels(step) if x.kind == MULTIPLY and 128256 // 2 in x.shape]
+    content = kineto(last)
+    for rank, ranks, explained, note in ((9, 16, 1.0, ""), (9, 32, 0.95, "32 ranks, the prediction of 16")):
+        content["distributedInfo"] = {"backend": "nccl", "rank": rank, "world_size": ranks}
+        path = written(content, tmp_path / "trace.json")
+        result = run(main, ["compare", "--profile", str(path), str(saved), "--json"])
+        answer = json.loads(result.stdout)
+        assert answer["profile"]["rank"] == 9
+        assert note in result.stderr
+        assert (answer["explained"] > 0.999) == (explained == 1.0)
+        assert (answer["matched"] > 0.999) == (explained == 1.0)
+
+
+def test_a_schedules_rank_is_that_of_the_profile(tmp_path):
+    """Of 1500 rows in tiles of 1024 rank 0 has 1024, rank 1 has 476; B is wholly at each, in one multiply."""
+    sizes = [
+        "-m",
+        "1500",
+        "-n",
+        "1K",
+        "-k",
+        "1K",
+        "--a",
+        "cyclic:1024x1024:2x1",
+        "--c",
+        "cyclic:1024x1024:2x1",
+    ]
+    flags = [*sizes, "--b", "row@2", "--ranks", "2", "--machine", "h100-8", "--dtype", "bf16"]
+    content = kineto([Kernel(MULTIPLY, "", 1e-4, (476, 1024, 1024))])
+    for rank, by in ((0, "kind"), (1, "shape")):
+        content["distributedInfo"] = {"rank": rank, "world_size": 2}
+        path = written(content, tmp_path / "trace.json")
+        result = CliRunner().invoke(main, ["compare", "--profile", str(path), *flags, "--json"])
+        assert [x["matched_by"] for x in json.loads(result.stdout)["rows"]] == [by]
+
+
 def test_a_profile_that_takes_what_is_predicted_is_explained():
     kernels = step_kernels(asked())
     result = beside(profile_of(kineto(kernels, steps=2)), kernels)

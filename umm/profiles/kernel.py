@@ -53,6 +53,12 @@ class Profile:
     devices: int = 1  # devices that the file has kernels of; only those of one are kept
     source: str = "kineto"  # the format: kineto or chakra
     marks: tuple[tuple[float, float], ...] = field(default=(), repr=False)
+    rank: int | None = None  # the rank whose profile it is, and the number of ranks; None if not stated
+    ranks: int | None = None
+
+    def rank_of(self, ranks: int) -> int:
+        """Return the profile's rank among those predicted; the first if it is of another number."""
+        return self.rank if self.rank is not None and self.ranks == ranks and self.rank < ranks else 0
 
     @property
     def busy_s(self) -> float:

@@ -72,17 +72,23 @@ def profile_of(content: Any) -> Profile:
     ]
     # Warm-up and what is cut at either end belong to no step.
     starts = [start for start, _ in marks]
-    steps = [bisect(starts, x) - 1 for x in moments]
+    places = [bisect(starts, x) - 1 for x in moments]
     inside = [
         kernel
-        for kernel, at, step in zip(kernels, moments, steps, strict=True)
+        for kernel, at, step in zip(kernels, moments, places, strict=True)
         if step >= 0 and at < marks[step][1]
     ]
     kernels, marks = (inside, marks) if inside else (kernels, ())
     if marks and launched:
         *before, (start, end) = marks
         marks = (*before, (start, max(end, *(x.start + x.seconds for x in kernels))))
-    return Profile(tuple(_joined(kernels)), max(1, len(marks)), devices, marks=marks)
+    # A file of several devices was merged of those of several processes, of which it names one at most.
+    job = content.get("distributedInfo") if isinstance(content, Mapping) and devices == 1 else None
+    rank, ranks = (
+        whole_in(str(job.get(x))) if isinstance(job, Mapping) else None for x in ("rank", "world_size")
+    )
+    steps = max(1, len(marks))
+    return Profile(tuple(_joined(kernels)), steps, devices, marks=marks, rank=rank, ranks=ranks)
 
 
 def _joined(kernels: list[Kernel]) -> list[Kernel]:

@@ -35,8 +35,8 @@ def layer_kernels(asked: Question, layer: Layer, full: bool, plain: bool) -> Ite
     yield from asked.gathers(*asked.weights(layer))
 
 
-def step_kernels(asked: Question) -> list[Kernel]:
-    """Return the kernels of a step at a rank of the first stage; calls with one shape and pass are one row.
+def step_kernels(asked: Question, stage: int = 0) -> list[Kernel]:
+    """Return the kernels of a step at a rank of a stage; calls with one shape and pass are one row.
 
     Weights that are split and gathered, expert parallel exchanges and recomputed passes are among them; sends
     between stages are not.
@@ -55,7 +55,7 @@ def step_kernels(asked: Question) -> list[Kernel]:
     parts, costs = asked.end_parts, asked.ends
     seconds = [x.seconds for x in (costs[0], *asked.layer_costs, costs[1])]
     for chunk, items in enumerate(asked.split(seconds)):
-        for item in items if stage_of(chunk, p.pp, p.schedule) == 0 else ():
+        for item in items if stage_of(chunk, p.pp, p.schedule) == stage else ():
             number, end = item - 1, int(item > 0)
             if item in (0, len(seconds) - 1):
                 add([*_kernels_of(parts[end]), *asked.gathers(costs[end].dense, 0.0)], count)
@@ -63,5 +63,6 @@ def step_kernels(asked: Question) -> list[Kernel]:
             add(layer_kernels(asked, layers[number], *asked.kind(number)), count)
             if number >= len(model.layers) and layers[number].expansions:
                 add(_kernels_of([*asked.prediction_parts, *parts[1]]), count)
-    add([*update_kernels(asked, asked.stages[0]), asked.tie], 1.0)
+    tie = [asked.tie] if stage * p.stage_ranks in asked.ends_at else []
+    add([*update_kernels(asked, asked.stages[stage]), *tie], 1.0)
     return list(rows.values())

@@ -21,7 +21,7 @@ from umm.machines import Machine, machine
 from umm.machines.settings import split_settings
 from umm.profiles.beside import Side, beside
 from umm.profiles.files import load_profile
-from umm.profiles.kernel import Kernel
+from umm.profiles.kernel import Kernel, Profile
 from umm.profiles.scheduled import trace_kernels
 from umm.space.what_if.profiled import causes
 from umm.step.kernels import step_kernels
@@ -46,8 +46,8 @@ def explain_profile(asked: Compare, path: Path) -> None:
         if profile.marks:
             raise InputError(f"the profile marks {profile.steps} steps itself; leave out --steps")
         profile = replace(profile, steps=asked.steps)
-    kernels, machine, dtype, seconds = _predicted(asked)
-    result = beside(profile, kernels)
+    predicted, machine, dtype, seconds = _predicted(asked, profile)
+    result = beside(profile, predicted)
     known = causes(result, machine, dtype)
 
     def side(one: Side | None) -> dict[str, float] | None:
@@ -57,7 +57,8 @@ def explain_profile(asked: Compare, path: Path) -> None:
         "machine": machine.name,
         "profile": {
             "source": profile.source, "steps": profile.steps, "devices": profile.devices,
-            "span_s": profile.span_s, "busy_s": profile.busy_s, "kernels_s": result.measured_s,
+            "rank": profile.rank, "span_s": profile.span_s, "busy_s": profile.busy_s,
+            "kernels_s": result.measured_s,
         },
         "predicted_s": seconds,
         "predicted_kernels_s": result.predicted_s,
@@ -75,11 +76,13 @@ def explain_profile(asked: Compare, path: Path) -> None:
 
     def shown(console: Console) -> None:
         steps = f"{profile.steps} steps" if profile.steps > 1 else "one step"
-        several = profile.devices > 1
-        others = f", device {profile.kernels[0].lane[0]} of {profile.devices}" if several else ""
+        device = f", device {profile.kernels[0].lane[0]} of {profile.devices}" if profile.devices > 1 else ""
+        rank = "" if profile.rank is None else f", rank {profile.rank}"
         span, busy_s = format_seconds(profile.span_s), format_seconds(profile.total_s)
         busy = profile.busy_s / profile.span_s if profile.span_s else 1.0
-        console.print(f"profile   {steps} of {span}{others}: kernels {busy_s}, device busy {percent(busy)}")
+        console.print(
+            f"profile   {steps} of {span}{device}{rank}: kernels {busy_s}, device busy {percent(busy)}"
+        )
         step_s, kernels_s = format_seconds(seconds), format_seconds(result.predicted_s)
         console.print(f"predicted {step_s} on {machine.name}: kernels {kernels_s}")
         console.print(
@@ -106,8 +109,11 @@ def explain_profile(asked: Compare, path: Path) -> None:
     asked.answer(lambda: record, shown)
 
 
-def _predicted(asked: Compare) -> tuple[list[Kernel], Machine, str, float]:
-    """Return the kernels of a prediction, its machine, the type of its multiplies, and its seconds."""
+def _predicted(asked: Compare, profile: Profile) -> tuple[list[Kernel], Machine, str, float]:
+    """Return the kernels of a prediction, its machine, the type of its multiplies, and its seconds.
+
+    The kernels are those of the rank that the profile is of, if it is of as many ranks.
+    """
     if asked.module is not None:
         return _of_module(asked, asked.module)
     if not asked.traces:
@@ -119,13 +125,23 @@ def _predicted(asked: Compare) -> tuple[list[Kernel], Machine, str, float]:
         trace, hardware = run(schedule, "sim"), request.machine if request else asked.hardware
     elif _is_step(asked.traces[0]):
         question = load_question(asked.traces[0])
-        return step_kernels(question), question.machine, question.rates.dtype, simulated(question)
+        _check_ranks(asked, profile, question.parallel.ranks)
+        stage = profile.rank_of(question.parallel.ranks) // question.parallel.stage_ranks
+        predicted = step_kernels(question, stage)
+        return predicted, question.machine, question.rates.dtype, simulated(question)
     else:
         trace = load_trace(asked.traces[0])
         name, settings = split_settings(trace.schedule.machine)
         hardware = asked.hardware if asked.typed(["machine"]) else machine(name, settings)
     dtype = trace.schedule.program.tensors[0].dtype
-    return trace_kernels(trace), hardware, dtype, trace.makespan_s
+    _check_ranks(asked, profile, trace.schedule.ranks)
+    return trace_kernels(trace, profile.rank_of(trace.schedule.ranks)), hardware, dtype, trace.makespan_s
+
+
+def _check_ranks(asked: Compare, profile: Profile, ranks: int) -> None:
+    """Note a profile of another number of ranks than was predicted."""
+    if profile.ranks not in (None, ranks):
+        asked.output.note(f"the profile is of {profile.ranks} ranks, the prediction of {ranks}")
 
 
 def _of_module(asked: Compare, text: str) -> tuple[list[Kernel], Machine, str, float]:
