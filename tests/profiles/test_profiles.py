@@ -473,6 +473,26 @@ def test_collectives_whose_sizes_differ_by_padding_are_one_row():
     assert first.measured.calls == second.measured.calls == 32
 
 
+def test_small_calls_do_not_make_large_ones_wait():
+    """10 gathers of 1 GB in 10 ms and 50 of 1 MB in 0.1 ms beside a predicted one of another size.
+
+    No call waits for a rank. Where four of five large ones take 14 ms they wait 4 ms each; without sizes no
+    wait is known.
+    """
+    gather = {"kind": "all-gather", "name": "", "ranks": 8, "start": 0.0}
+    small = [Kernel(seconds=1e-4, nbytes=10**6, **gather)] * 50
+    large = [Kernel(seconds=1e-2, nbytes=10**9, **gather)] * 10
+    predicted = [Kernel(seconds=1e-2, nbytes=10**8, **gather)]
+    late = [*small, *large[:1], *[Kernel(seconds=1.4e-2, nbytes=10**9, **gather)] * 4]
+    for kernels, waits in (
+        ([*small, *large], 0.0),
+        (late, 16e-3),
+        ([x._replace(nbytes=0) for x in late], 0.0),
+    ):
+        (row,) = beside(Profile(tuple(kernels)), predicted).rows
+        assert (row.by, row.waits) == ("kind", pytest.approx(waits, abs=1e-12))
+
+
 def test_chakra_names_each_collective_and_reads_no_number_out_of_a_text():
     """As schema/protobuf/et_def.proto numbers them: 3 is a gather to one rank, 8 a reduce-scatter."""
     numbers = {0: "all-reduce", 3: "send", 6: "all-to-all", 8: "reduce-scatter", "two": "all-reduce"}

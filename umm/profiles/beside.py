@@ -21,6 +21,7 @@ class Side(NamedTuple):
     seconds: float
     fastest: float  # seconds of the fastest call; what a collective takes without waits for other ranks
     kernel: Kernel
+    unhindered: float = 0.0  # seconds if each call took as long as the fastest of its size
 
 
 @dataclass(frozen=True)
@@ -42,9 +43,12 @@ class Row:
 
     @property
     def waits(self) -> float:
-        """Seconds that a measured collective's calls take beyond its fastest one: other ranks are late."""
+        """Seconds that a measured collective's calls take beyond the fastest of their size: ranks are late.
+
+        0 where no sizes are known: then the fastest call may be of the smallest.
+        """
         one = self.measured
-        return one.seconds - one.calls * one.fastest if one and self.kind in COLLECTIVES else 0.0
+        return one.seconds - one.unhindered if one and one.kernel.nbytes and self.kind in COLLECTIVES else 0.0
 
 
 @dataclass(frozen=True)
@@ -85,7 +89,7 @@ def _sides(kernels: Iterable[Kernel], steps: int) -> dict[Key, Side]:
         if old is not None:
             calls, seconds = calls + old.calls, seconds + old.seconds
         fastest = one.seconds if old is None else min(old.fastest, one.seconds)
-        sides[one.key] = Side(calls, seconds, fastest, one if old is None else old.kernel)
+        sides[one.key] = Side(calls, seconds, fastest, old.kernel if old else one, calls * fastest)
     return sides
 
 
@@ -154,7 +158,10 @@ def _joined(sides: Iterable[Side]) -> Side:
     """Return all calls of some sides together."""
     mine = list(sides)
     longest = max(mine, key=lambda x: x.seconds)
-    return Side(sum(x.calls for x in mine), sum(x.seconds for x in mine), longest.fastest, longest.kernel)
+    calls, seconds, unhindered = (
+        sum(getattr(x, y) for x in mine) for y in ("calls", "seconds", "unhindered")
+    )
+    return Side(calls, seconds, longest.fastest, longest.kernel, unhindered)
 
 
 def words(kernel: Kernel) -> str:

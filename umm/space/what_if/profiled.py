@@ -76,7 +76,7 @@ def _links(result: Beside, machine: Machine, dtype: str) -> Iterator[Cause]:
             continue
         nodes = [len(x) for x in domains(machine, group, machine.device_count)]
         far = len(nodes) > 1
-        calls = sum(x.measured.calls * x.measured.fastest for x in rows if x.measured)
+        unhindered = sum(x.measured.unhindered for x in rows if x.measured)
         knob = _knob(machine, dtype, far)
         setting = because = ""
         if knob is not None:
@@ -90,7 +90,7 @@ def _links(result: Beside, machine: Machine, dtype: str) -> Iterator[Cause]:
             f"{kind} of {ranks} ranks {'between' if far else 'within'} nodes runs at {rate:.3g} GB/s a "
             f"{'card' if far else 'rank'}, {rate * measured / price:.3g} predicted{because}"
         )
-        yield Cause(words, calls * (1 - price / measured), setting)
+        yield Cause(words, unhindered * (1 - price / measured), setting)
 
 
 def _bandwidth(one: Kernel, nodes: list[int]) -> float:
