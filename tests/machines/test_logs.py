@@ -238,6 +238,21 @@ def test_the_command_before_osus_table_says_its_ranks(start):
         read_log(text.partition("\n")[2], "x")
 
 
+@pytest.mark.parametrize(
+    ("title", "what", "nbytes"),
+    [
+        ("Reduce_scatter", "reduce-scatter", 2**20), ("Reduce_scatter_block", "reduce-scatter", 2**20),
+        ("Allreduce", "all-reduce", 2**20), ("Allgather", "all-gather", 2**23),
+        ("All-to-All Personalized Exchange", "all-to-all", 2**23),
+    ],
+)  # fmt: skip
+def test_osus_sizes_are_of_the_whole_vector_or_of_a_ranks_part(title, what, nbytes):
+    """Of 8 ranks and 1 MiB, as osu_reduce_scatter.c counts it: portion = size / numprocs."""
+    log = read_log(f"# OSU MPI {title} Latency Test v7.3\n# Size  Avg Latency(us)\n1048576  90.0\n", "a", 8)
+    (row,) = log.collectives
+    assert (row.what, row.ranks, row.nbytes) == (what, 8, nbytes)
+
+
 def test_times_that_are_none_are_left_out():
     """Of 1e-320 µs no second would be left."""
     text = "$ mpirun -np 8 osu_allreduce\n# OSU MPI Allreduce Latency Test\n1024 1e-320 1\n2048 58.17 1\n"

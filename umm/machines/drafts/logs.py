@@ -371,7 +371,8 @@ def _osu(text: str, ranks: int | None) -> Log:
             return Log(
                 "OSU micro-benchmarks", _gpu(text), unsaid=("it does not say the ranks: give --ranks",)
             )
-        multiple = 1 if what == "all-reduce" else ranks
+        # A rank's own part is counted, but of sums the whole vector.
+        multiple = 1 if what in ("all-reduce", "reduce-scatter") else ranks
         timed = [Timed(what, ranks, 1, x * multiple, us * 1e-6) for x, us in rows if x]
         return Log("OSU micro-benchmarks", _gpu(text), tuple(timed))
     if "Bidirectional" in title or "Bi-Directional" in title:
