@@ -15,6 +15,7 @@ from umm.cli.main import main
 from umm.errors import InputError, ProblemError
 from umm.program.models import PUBLIC, find_model
 from umm.program.models.count import count
+from umm.program.models.layers import Attention, Indexer, Layer, Mlp
 from umm.serve.deployment import Deployment
 from umm.serve.rates import engine_names, find_engine
 from umm.serve.serve import rates_of, serve, stalls
@@ -274,18 +275,54 @@ def test_states_of_any_length_take_room_beside_the_cache():
     assert result.running == pytest.approx(room / (states + kept * 1536) * 2)
 
 
-def test_sparse_attention_reads_the_keys_that_it_chooses_from():
-    """glm-5: 78 layers score 131,584 keys of 128 columns, 2 bytes each: 2.6 GB at 4.8 TB/s are .55 ms."""
-    model, sizes = find_model("glm-5"), {"tp": 8, "concurrency": 1, "input": 2**17}
-    layers = tuple(
-        replace(x, mixer=replace(x.mixer, indexer=replace(x.mixer.indexer, shared=True)))
-        for x in model.layers
+def without_indexers(model):
+    """The model with the choice of a layer before it in each."""
+    shared = (replace(x.mixer, indexer=replace(x.mixer.indexer, shared=True)) for x in model.layers)
+    return replace(
+        model, layers=tuple(replace(x, mixer=y) for x, y in zip(model.layers, shared, strict=True))
     )
-    alone, shared = served(model, **sizes), served(replace(model, layers=layers), **sizes)
-    read = 78 * (2**17 + 512) * 128 * 2 / 4.8e12
+
+
+def test_sparse_attention_reads_the_keys_that_it_chooses_from():
+    """glm-5: 78 layers score 131,584 keys, each 128 columns of 8 bits with a scale of 4 bytes.
+
+    A score of 4 bytes is written and read: 1.4 GB in all at 4.8 TB/s are .3 ms. DeepGEMM's cache has 132
+    bytes a key whatever type that of attention has.
+    """
+    model, sizes = find_model("glm-5"), {"tp": 8, "concurrency": 1, "input": 2**17}
+    without = without_indexers(model)
+    alone, shared = served(model, **sizes), served(without, **sizes)
+    read = 78 * (2**17 + 512) * (132 + 8) / 4.8e12
     assert read < alone.decode - shared.decode < 1.2 * read + 78 * 40e-6
-    assert alone.prefill > shared.prefill
-    assert alone.memory["cache"] - shared.memory["cache"] == 78 * (2**17 + 1024) * 128 * 2
+    for bits in (8, 16):
+        caches = (
+            served(x, cache_bits=bits, **sizes).memory["cache"] for x in (model, without_indexers(model))
+        )
+        assert next(caches) - next(caches) == 78 * (2**17 + 1024) * 132
+
+
+def test_scores_of_latent_attention_are_multiplied_in_8_bits():
+    """glm-5 before 131,072 tokens: 78 layers of 32 heads of 128 columns, at half of 1,979 Tflop/s."""
+    model, sizes = find_model("glm-5"), {"tp": 8, "concurrency": 1, "input": 2**17}
+    scores = 78 * 2 * 32 * 128 * 2.0**33 / (1979e12 / 2)
+    longer = served(model, **sizes).prefill - served(without_indexers(model), **sizes).prefill
+    projected = 78 * 2 * 2**17 * (2048 * 32 * 128 + 6144 * 160) / 989e12
+    assert scores + projected < longer < scores + 2 * projected
+
+
+def test_scores_of_plain_attention_are_split_and_have_no_weights():
+    """MiniMax-M3 has a head of scores for each of 4 heads of keys: a rank of 4 scores a fourth."""
+    layer = Attention(64, 4, 128, 128, indexer=Indexer(4, 128, 2048))
+    model = replace(SMALL, hidden=6144, layers=(Layer(layer, (Mlp(12288),)),) * 60)
+    model_without = without_indexers(model)
+    assert served(model, tp=4).memory["cache"] == 60 * 2 * (2 * 128 + 128) * 2048 * 16
+    taken = []
+    for tp in (1, 4):
+        sizes = {"tp": tp, "concurrency": 1, "input": 2**17}
+        taken.append(served(model, **sizes).prefill - served(model_without, **sizes).prefill)
+    scores = 60 * 2 * 4 * 128 * 2.0**33 / (989e12 / 2)
+    assert taken[0] > scores
+    assert taken[0] - taken[1] > 0.75 * scores
 
 
 def test_values_of_more_columns_than_keys_take_their_time_beside_a_prompt():

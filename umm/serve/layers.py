@@ -10,7 +10,6 @@ from umm.program.models.count import STATE_BYTES
 from umm.program.models.layers import (
     Attention,
     Experts,
-    Indexer,
     LatentAttention,
     Linear,
     LinearAttention,
@@ -20,6 +19,18 @@ from umm.program.models.layers import (
 from umm.program.models.split import heads_and_columns, split
 from umm.serve.deployment import Deployment
 from umm.serve.rates import BF16, EIGHT_BITS, Rates
+
+SCORE = 4  # bytes of a score, which one kernel writes and the choice reads
+KEY_BLOCK = 128  # columns of a key of the indexer that share a scale of 4 bytes
+
+
+def key_bytes(block: object, bits: int) -> float:
+    """Return the bytes of an indexer's key in the cache, which every rank has: 132 of latent attention."""
+    indexer = getattr(block, "indexer", None)
+    if indexer is None:
+        return 0.0
+    latent = isinstance(block, LatentAttention)
+    return float(indexer.cache * (1 + 4 / KEY_BLOCK if latent else bits / 8))
 
 
 @dataclass(frozen=True)
@@ -66,15 +77,28 @@ def seconds_of(block: object, batch: Batch) -> float:
     raise ProblemError(f"{getattr(block, 'words', block)} is not simulated; umm model counts it")
 
 
-def _choice(indexer: Indexer | None, batch: Batch, columns: int) -> float:
-    """Return the seconds in which every rank scores all keys for sparse attention; 0 without an indexer."""
+def _choice(block: Attention | LatentAttention, batch: Batch) -> float:
+    """Return the seconds in which keys are scored for sparse attention; 0 without an indexer."""
+    indexer = block.indexer
     if indexer is None or indexer.shared:
         return 0.0
-    width = indexer.heads * indexer.head
-    took = batch.linear(columns, width) + batch.linear(batch.hidden, indexer.head + indexer.heads)
     keys = batch.decoded * batch.context
-    nbytes = keys * indexer.head * batch.deployment.cache_bits / 8
-    return took + batch.rates.reads(nbytes, 2.0 * width * (keys + batch.prompt * batch.length / 2))
+    scores = keys + batch.prompt * batch.length / 2
+    nbytes = keys * key_bytes(block, batch.deployment.cache_bits)
+    if isinstance(block, LatentAttention):
+        # Every rank multiplies all heads in 8 bits, weighs and adds them. Source: vLLM and SGLang, Indexer of
+        # deepseek_v2.py, by DeepGEMM's fp8_mqa_logits and fp8_paged_mqa_logits.
+        columns, dtype = block.q_rank or batch.hidden, "float8_e4m3"
+        heads = weights = indexer.heads
+        nbytes += 2.0 * SCORE * scores
+    else:
+        # A head of scores for each head of keys, split as these; blocks are chosen without weights. Source:
+        # vLLM and SGLang, MiniMax-M3 (index_q_proj, index_k_proj).
+        columns, dtype = batch.hidden, "bfloat16"
+        heads, weights = split(indexer.heads, batch.deployment.tp), 0
+    width = heads * indexer.head
+    took = batch.linear(columns, width) + batch.linear(batch.hidden, indexer.head + weights)
+    return took + batch.rates.reads(nbytes, 2.0 * width * scores, dtype)
 
 
 @seconds_of.register
@@ -84,7 +108,7 @@ def _(block: Attention, batch: Batch) -> float:
     gate = heads * block.value if block.gate else 0
     took = batch.passes(4.0 * batch.hidden) + batch.linear(batch.hidden, queries + keys + gate)
     took += batch.passes(2.0 * (queries + keys), 1 + bool(block.norms))
-    took += _choice(block.indexer, batch, batch.hidden)
+    took += _choice(block, batch)
     seen, length = block.indexer.top_k if block.indexer else block.window, batch.length
     window = seen if seen < length else 0
     share = max(1, heads // kv_heads)
@@ -108,7 +132,7 @@ def _(block: LatentAttention, batch: Batch) -> float:
     took += batch.linear(batch.hidden, block.q_rank + block.kv_rank + block.rope_dim + gate)
     took += batch.passes(2.0 * (block.q_rank + block.kv_rank), 2)
     took += batch.linear(block.q_rank or batch.hidden, heads * wide)
-    took += _choice(block.indexer, batch, block.q_rank or batch.hidden)
+    took += _choice(block, batch)
     latent = block.kv_rank + block.rope_dim
     if batch.prompt:
         wide_keys = heads * (block.head + block.value)

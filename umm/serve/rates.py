@@ -269,10 +269,11 @@ class Rates:
         read = kv_heads * (head if latent else head + value)
         return self.reads(seen * read * bits / 8, 2.0 * seen * heads * (head + value))
 
-    def reads(self, nbytes: float, flop: float) -> float:
-        """Return the seconds of kernels that read a cache once."""
+    def reads(self, nbytes: float, flop: float, dtype: str = "bfloat16") -> float:
+        """Return the seconds of kernels that read a cache once; without a rate of a type, by bfloat16's."""
         read = nbytes / (self.machine.memory_bandwidth * self.engine.read)
-        return 2 * self.machine.launch_s + max(read, flop / (self.machine.peak("bfloat16") * 0.5))
+        peak = self.machine.peak(dtype if dtype in self.machine.peaks else "bfloat16")
+        return 2 * self.machine.launch_s + max(read, flop / (peak * 0.5))
 
     def passes(self, nbytes: float, kernels: int = 1) -> float:
         """Return the seconds of elementwise kernels."""

@@ -9,9 +9,9 @@ from umm.machines import Machine
 from umm.plans.collectives.library import hears
 from umm.program.models.count import STATE_BYTES
 from umm.program.models.layers import Model
-from umm.program.models.split import check_split
+from umm.program.models.split import check_split, split
 from umm.serve.deployment import Deployment
-from umm.serve.layers import Batch, seconds_of
+from umm.serve.layers import Batch, key_bytes, seconds_of
 from umm.serve.rates import STORED, Rates, find_engine, head_of
 from umm.units import format_bytes
 
@@ -263,7 +263,11 @@ def _kept(model: Model, bits: int, tokens: float, tp: int = 1) -> float:
     """Return the bytes of the cache and the states that a request keeps at each of some ranks."""
     total = 0.0
     for layer, count in model.kinds.items():
-        kept = layer.cache * min(tokens, getattr(layer.mixer, "window", 0) or tokens) * bits / 8
-        states = getattr(layer.mixer, "state", 0) * STATE_BYTES
-        total += count * (kept / min(tp, getattr(layer.mixer, "kv_heads", 1)) + states / tp)
+        mixer, tokens_kept = layer.mixer, tokens
+        if window := getattr(mixer, "window", 0):
+            tokens_kept = min(tokens, window)
+        indexer, heads = getattr(mixer, "indexer", None), getattr(mixer, "kv_heads", 1)
+        of_token = (layer.cache - (indexer.cache if indexer else 0)) * bits / 8 * split(heads, tp) / heads
+        states = getattr(mixer, "state", 0) * STATE_BYTES / tp
+        total += count * ((of_token + key_bytes(mixer, bits)) * tokens_kept + states)
     return total
