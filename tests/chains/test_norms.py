@@ -5,13 +5,14 @@ import pytest
 from performed import assert_performed, result_slope
 
 import umm
+from umm.errors import InputError
 from umm.plans.lower import lower
 from umm.program.systems import in_scheme
 
 SIZES = {"hidden": 16, "ffn": 8, "heads": 4, "kv_heads": 2, "dtype": "float64"}
 DECODED, PROMPTS = {"decode": True, "batch": 4, "context": 6}, {"tokens": 12, "sequences": 2}
 BIASES = {"qkv_bias": 1, "out_bias": 1, "mlp_bias": 1}
-CASES = [{"qk_norm": 1} | BIASES, {"qk_norm": 2, "qkv_bias": 1}]
+CASES = [{"qk_norm": 1} | BIASES, {"qk_norm": 2, "qkv_bias": 1}, {"qk_norm": 1, "k_eq_v": 1, "qkv_bias": 1}]
 
 
 @pytest.mark.parametrize("length", [DECODED, PROMPTS, PROMPTS | {"backward": True}])
@@ -35,7 +36,8 @@ def test_their_gradients_are_slopes_of_the_result(more):
     chain, rng = outline.laid_out("data", 1), np.random.default_rng(0)
     x = {y.name: rng.uniform(-1, 1, y.shape) for y in chain.tensors if y.is_input}
     made = chain.reference(x)
-    assert {"gq", "gk", "bq", "bk", "bv"} <= {*x}
+    assert {"gq", "gk", "bq", "bk"} <= {*x}
+    assert ("bv" in x) == ("Wv" in x) == ("k_eq_v" not in more)
     for name in x.keys() - {"dY"}:
         at = tuple(rng.integers(0, size) for size in x[name].shape)
         expected = result_slope(chain, x, name, at)
@@ -52,6 +54,17 @@ def test_a_norm_shares_a_pass_with_positions_and_a_bias_the_kernel_that_multipli
     plain, normed, biased = seconds
     assert 0 < normed - plain < machine.launch_s
     assert 0 < biased - plain < machine.launch_s
+
+
+def test_values_that_are_keys_take_no_product_of_their_own():
+    """Gemma 4's full attention: 16 heads of 512 columns, keys and values of 2."""
+    sizes = {"hidden": 2816, "heads": 16, "kv_heads": 2, "head_dim": 512, "tokens": 64, "qk_norm": 1}
+    apart, shared = (umm.chain("attention", **sizes, **x).laid_out("data", 1) for x in ({}, {"k_eq_v": 1}))
+    assert apart.flop - shared.flop == 2 * 64 * 2816 * 2 * 512
+    x = {y.name: np.ones(y.shape) for y in shared.tensors if y.is_input}
+    np.testing.assert_array_equal(shared.reference(x)["Y"], apart.reference(x | {"Wv": x["Wk"]})["Y"])
+    with pytest.raises(InputError, match="need qk_norm and no value_dim"):
+        umm.chain("attention", hidden=8, heads=2, tokens=4, k_eq_v=1)
 
 
 def test_a_models_file_says_which_norms_and_biases_its_layers_have():

@@ -95,6 +95,14 @@ def test_results_that_are_normalised_and_an_mlp_beside_experts_are_priced():
     assert "side by side" in model_of(BASE | {"model_type": "cohere"}, "m").not_modelled["model_type"]
 
 
+def test_values_of_full_attention_that_are_keys_have_no_weight_of_their_own():
+    """Gemma 4: sliding layers multiply values, those of full attention take the keys' product."""
+    kinds = {"attention_k_eq_v": True, "layer_types": ["sliding_attention", "full_attention"] * 2}
+    model = model_of(BASE | kinds | {"model_type": "gemma4", "sliding_window": 8, "use_qk_norm": True}, "m")
+    outlines = [chain(x.chain, model=model, layer=x.first, tokens=4) for x in kinds_priced(model)]
+    assert ["Wv" in x.weights for x in outlines] == [True, False]
+
+
 def test_layers_of_mamba_1_are_simulated(tmp_path):
     """Falcon-Mamba's alone, Jamba's beside attention and experts; a decoded token reads a state a column."""
     alone = {"model_type": "falcon_mamba", "hidden_size": 256, "num_hidden_layers": 4, "state_size": 16,

@@ -86,7 +86,9 @@ class Attention:
     def __init__(self, w: Writing, x: str, y: str, sizes: Sizes, causal: bool = True) -> None:
         self.w, self.x, self.sizes, self.causal = w, x, sizes, causal
         self.heads, kv_heads, hidden = sizes["heads"], sizes["kv_heads"], w.shapes[x].cols
-        self.biases = ("Q", "K", "V") if sizes["qkv_bias"] else ()
+        # Gemma 4's values are the keys before their norm and positions: one product is both.
+        self.multiplied = "QK" if sizes["k_eq_v"] else "QKV"
+        self.biases = self.multiplied if sizes["qkv_bias"] else ""
         self.normed = ("Q", "K") if sizes["qk_norm"] else ()
         self.norms: dict[str, HeadNorm | WideNorm] = {}
         self.index = Index.of(w, x, x, sizes)
@@ -99,7 +101,8 @@ class Attention:
             ("V", self.value * kv_heads, self.value),
         )
         for name, cols, of_keys in columns:
-            w.weight(f"W{name.lower()}", hidden, cols, "first weight", of_keys)
+            if name in self.multiplied:
+                w.weight(f"W{name.lower()}", hidden, cols, "first weight", of_keys)
         w.weight("Wo", wide, hidden, "second weight")
         for name, cols, of_keys in columns:
             w.inner(name, cols, of_keys)
@@ -118,9 +121,9 @@ class Attention:
     def _operands(self, outs: Sequence[str]) -> None:
         """Write some of queries, keys and values: products, biases, norms and positions."""
         w = self.w
-        for out in outs:
+        for out in (y for y in outs if y in self.multiplied):
             w.multiply(self._product(out), self.x, f"W{out.lower()}")
-        for out in outs if self.biases else ():
+        for out in (y for y in outs if y in self.biases):
             w.bias(self._product(out), f"b{out.lower()}")
         for out in (y for y in reversed(outs) if y in self.normed):
             how = (w, f"{out}0", out, f"g{out.lower()}")
@@ -131,6 +134,8 @@ class Attention:
             if self.causal and out != "V":
                 turn = w.fused_map if out in self.norms else w.map  # as kernels of both do
                 turn(out, "rope", out, head=self.head, positions=self.length, first=w.context)
+            if out not in self.multiplied:
+                w.map(out, "scale", self._product("K"), factor=1.0)
 
     def _product(self, name: str) -> str:
         """Return the product that becomes queries, keys or values: before a norm, if there is one."""
@@ -180,7 +185,7 @@ class Attention:
 
     def backward(self, dy: str) -> None:
         """Write the gradients by the weights and by X."""
-        w, products = self.w, {f"W{x.lower()}": f"d{self._product(x)}" for x in "QKV"}
+        w, products = self.w, {f"W{x.lower()}": f"d{self._product(x)}" for x in self.multiplied}
         w.gradients("Wo", self.result, dy)
         if self.sizes["out_bias"]:
             w.bias_grad("bo", dy)
@@ -192,6 +197,8 @@ class Attention:
                 w.map(out, "rope_grad", out, head=self.head, positions=self.length)
         for out, norm in self.norms.items():
             norm.backward(f"d{out}", w.gradient(f"{out}0"))
+        if "V" not in self.multiplied:
+            w.map("dK0", "add", "dK0", "dV")
         for out in self.biases:
             w.bias_grad(f"b{out.lower()}", f"d{self._product(out)}")
         for weight, product in products.items():

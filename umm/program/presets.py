@@ -310,7 +310,8 @@ def chain(
             ``scan_groups``, ``scan_key``, ``scan_value``, ``delta`` and ``decay_rank`` are those of
             :class:`~umm.program.recurrent.Sizes`; with heads too, both read the same tokens and add up.
             ``taps`` are the tokens that a gated convolution sees, in place of attention. ``qk_norm`` is 1
-            where queries and keys are normalised head by head, 2 over all heads; ``qkv_bias``, ``out_bias``
+            where queries and keys are normalised head by head, 2 over all heads, and ``k_eq_v`` is 1 where
+            values are the keys before their norm, as in Gemma 4; ``qkv_bias``, ``out_bias``
             and ``mlp_bias`` are 1 where products have biases, ``post_norm`` where the results of a layer's
             parts are normalised too.
 
@@ -398,6 +399,11 @@ def _check_heads(sizes: Sizes) -> None:
             raise ProblemError(
                 f"{wide} columns cannot be cut into {heads} heads of an even width, as rotary positions "
                 "need; hidden must be a multiple of 2 · heads"
+            )
+        if sizes.get("k_eq_v") and (not sizes["qk_norm"] or sizes["value_dim"]):
+            raise ProblemError(
+                "values that are the keys before their norm need qk_norm and no value_dim; change these, or "
+                "leave out k_eq_v"
             )
         if heads % kv_heads:
             raise ProblemError(

@@ -30,8 +30,8 @@ POST_NORMS = 4  # norms of a layer from which the results of its parts are norma
 INDEX = ("index_heads", "index_dim", "top_keys")  # sizes of the indexer of sparse attention
 SCAN = ("scan_heads", "scan_groups", "scan_key", "scan_value", "delta", "decay_rank")
 """Sizes of a mixer by a recurrence, as chains take them."""
-BESIDE = ("qk_norm", "qkv_bias", "out_bias", "mlp_bias")
-"""Sizes of parts beside the products of a layer: norms of queries and keys, biases."""
+BESIDE = ("qk_norm", "k_eq_v", "qkv_bias", "out_bias", "mlp_bias")
+"""Sizes of parts beside the products of a layer: norms of queries and keys, values that are keys, biases."""
 _SCANS = (LinearAttention, Mamba, Selective, Lightning, Beside, ShortConvolution)
 
 
@@ -256,6 +256,8 @@ def _mixer_sizes(model: Model, layer: Layer) -> dict[str, int]:
         more["head_dim"] = mixer.head
     if mixer.norms:
         more["qk_norm"] = 2 if mixer.norms > 2 * mixer.head else 1
+    if mixer.keys_only:
+        more["k_eq_v"] = 1
     more |= {name: 1 for name, has in (("qkv_bias", mixer.bias), ("out_bias", mixer.out_bias)) if has}
     return {"heads": mixer.heads, "kv_heads": mixer.kv_heads, **more}
 
