@@ -122,7 +122,7 @@ def turns_of_step(asked: Question) -> Iterator[Turn]:
     rates = asked.rates
 
     def seconds(**changes: Any) -> float:
-        return simulated(replace(asked, rates=replace(rates, **changes, layers={}, _known={})))[0]
+        return simulated(replace(asked, rates=replace(rates, **changes, layers={}, _known={})))
 
     clock = rates.load.clock
     yield Turn(
