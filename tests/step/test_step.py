@@ -352,10 +352,10 @@ def test_only_stages_in_different_nodes_send_through_the_network():
     assert turn[0][2] == turn[1][1]  # at the last stage nothing is sent to the next chunk
 
 
-def moved(kind, **sizes):
+def moved(kind, stack="megatron-plain", **sizes):
     """Return the bytes of all collectives of a kind in a step of eight data parallel ranks."""
     parallel = Parallel(ranks=8, batch=64, length=4096, **sizes)
-    kernels = step_kernels(question(SMALL, parallel, rates_of(NODE, "bf16", "megatron-plain")))
+    kernels = step_kernels(question(SMALL, parallel, rates_of(NODE, parallel.precision, stack)))
     return sum(x.calls * x.nbytes for x in kernels if x.kind == kind)
 
 
@@ -426,6 +426,26 @@ def test_split_weights_are_gathered_twice_and_their_gradients_summed_for_each_mi
     assert step(zero=1).seconds < step(zero=2).seconds
 
 
+@pytest.mark.parametrize(("keep_bf16", "more"), [("", 0), ("attention", 32 * 4096 * 10240)])
+def test_split_weights_of_8_bits_are_gathered_in_these(keep_bf16, more):
+    """Megatron-LM's primary weights: a byte each, two of table, head, norms and what stays in bfloat16."""
+    linear = sum(x.elements for layer in SMALL.layers for x in layer.weights(4096) if x.linear)
+    once = 2 * SMALL_WEIGHTS - linear + more
+    sizes = {"precision": "fp8", "keep_bf16": keep_bf16}
+    gathered = [moved("all-gather", "megatron", zero=x, **sizes) for x in (1, 3)]
+    assert gathered == pytest.approx([once, 16 * once], rel=1e-6)
+    assert moved("all-gather", zero=3, **sizes) == pytest.approx(16 * 2 * SMALL_WEIGHTS, rel=1e-6)
+
+
+def test_attention_that_stays_in_bfloat16_has_weights_of_two_bytes():
+    """Of llama-3-8b 10,240 x 4,096 a layer; in MXFP8 others have 2.06 bytes, and no copy in bfloat16."""
+    machine, weights = umm.machine("b200-8"), 32 * 4096 * 10240
+    few, kept = (step(SMALL, machine, "mxfp8", keep_bf16=x) for x in ("", "attention"))
+    assert few.memory["weights"] - kept.memory["weights"] == pytest.approx(0.06 * weights)
+    few, kept = (step(SMALL, machine, "nvfp4", keep_bf16=x) for x in ("", "attention"))
+    assert few.memory["weights"] - kept.memory["weights"] == pytest.approx(1.125 * weights)
+
+
 @pytest.mark.parametrize("zero", [0, 1, 2, 3])
 def test_ranks_that_share_weights_share_gradients_and_states_too(zero):
     """16 ranks, eight of which share: an eighth of 4 and 12 bytes a weight, whatever ``--zero`` says."""
@@ -439,8 +459,8 @@ def test_ranks_that_share_weights_share_gradients_and_states_too(zero):
 
 
 def test_the_table_and_the_head_stay_in_bfloat16():
-    """Of NVFP4's 3.125 bytes a weight and two, those outside layers have two; so have layers kept so."""
-    ends = 2 * SMALL.vocab * SMALL.hidden
+    """Of NVFP4's 3.125 bytes a weight and two, tables, norms and kept layers have two."""
+    ends = 2 * SMALL.vocab * SMALL.hidden + 32 * 2 * 4096
     node = umm.machine("b200-8")
     narrow, half, wide = (
         step(machine=node, precision="nvfp4", keep_bf16=x).memory["weights"]
@@ -677,7 +697,7 @@ def test_kernels_beside_hidden_gathers_are_longer_by_the_devices_contention():
         )
         for x in (0.1, 0.7)
     )
-    collectives = sum(x.seconds for x in more.gathers(*more.weights(SMALL.layers[0])))
+    collectives = sum(x.seconds for x in more.gathers(more.layer_costs[0]))
     lost = more.layer_costs[0].seconds - less.layer_costs[0].seconds
     assert lost == pytest.approx(0.6 * collectives)
 

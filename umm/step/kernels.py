@@ -32,7 +32,7 @@ def layer_kernels(asked: Question, layer: Layer, full: bool, plain: bool) -> Ite
         for one in _kernels_of(x for x in parts if x.weight):
             if one.name == FORWARD:
                 yield one._replace(name=AGAIN, calls=share * one.calls)
-    yield from asked.gathers(*asked.weights(layer))
+    yield from asked.gathers(asked.weights(layer, plain))
 
 
 def step_kernels(asked: Question, stage: int = 0) -> list[Kernel]:
@@ -58,7 +58,7 @@ def step_kernels(asked: Question, stage: int = 0) -> list[Kernel]:
         for item in items if stage_of(chunk, p.pp, p.schedule) == stage else ():
             number, end = item - 1, int(item > 0)
             if item in (0, len(seconds) - 1):
-                add([*_kernels_of(parts[end]), *asked.gathers(costs[end].dense, 0.0)], count)
+                add([*_kernels_of(parts[end]), *asked.gathers(costs[end])], count)
                 continue
             add(layer_kernels(asked, layers[number], *asked.kind(number)), count)
             if number >= len(model.layers) and layers[number].expansions:

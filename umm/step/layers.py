@@ -277,10 +277,10 @@ def _indexed(shape: Shape, indexer: Indexer | None, columns: int, weights: int =
     """
     if indexer is None or indexer.shared:
         return
-    queries = indexer.heads * indexer.head
+    queries, dtype = indexer.heads * indexer.head, shape.dtype_of("attention")
     rotated = queries + indexer.head
-    yield shape.linear(columns, queries, kept=0)
-    yield shape.linear(shape.hidden, indexer.head + weights, kept=0)
+    yield shape.linear(columns, queries, kept=0, dtype=dtype)
+    yield shape.linear(shape.hidden, indexer.head + weights, kept=0, dtype=dtype)
     yield shape.map(PROJECTION, shape.rows, 2.0 * rotated, 2.0 * rotated, rotated)
 
 

@@ -32,6 +32,8 @@ GATHER_BUFFERS, SUM_BUFFERS = 6, 4
 Operands are gathered in the type of the multiplies, sums are in bfloat16. Source: Transformer Engine,
 pytorch/module/base.py (initialize_ub).
 """
+IN_BF16_WEIGHTS = {"attention": "self_attn.", "latent": "_latent_proj"}
+"""Parts of the names of weights whose modules ``--keep-bf16`` leaves in bfloat16."""
 MAX_PASSES = 2**21  # passes of all micro-batches that are simulated at most: some ten seconds
 MAX_DEPTHS = 8  # depths of multi-token prediction
 LEAST_POWER = 0.25
@@ -207,8 +209,7 @@ class Question:
         kept = sum(0.0 if p in inner else p.inputs + (0.0 if p in again else p.kept) for p in parts)
         if full:
             kept = self.shape.own_rows * self.model.hidden * BF16
-        dense, experts = self.weights(layer)
-        cost = Cost(
+        cost = self.weights(layer, plain)._replace(
             forward=sum(p.forward for p in parts),
             # Computed again with its multiply, a result is cast there.
             data=sum(p.data for p in parts)
@@ -219,10 +220,6 @@ class Question:
             returned=sum(p.returned for p in parts) + sum(p.sent for p in again),
             kept=kept,
             issued=3 * sum(p.issued for p in parts) + sum(p.issued for p in again),
-            dense=dense,
-            experts=experts,
-            wide=dense if plain else 0.0,
-            wide_experts=experts if plain else 0.0,
             waits=self._waits(parts),
             # What is computed again of a layer stays while that layer's backward pass runs.
             working=max((p.gradient for p in parts), default=0.0)
@@ -247,15 +244,22 @@ class Question:
         shapes = {x.shape[-3:-1] for p in parts for x in p.kernels if x.name == WEIGHT and x.seconds}
         return sum(float(k) * n * BF16 for k, n in shapes)
 
-    def weights(self, layer: Layer) -> tuple[float, float]:
-        """Return a layer's weights of a rank, outside experts and of its experts."""
-        dense = experts = 0.0
+    def weights(self, layer: Layer, plain: bool) -> Cost:
+        """Return a layer's weights of a rank; all of them stay in bfloat16 if ``plain``."""
+        p = self.parallel
+        dense = experts = wide = 0.0
+        kept = [name for module, name in IN_BF16_WEIGHTS.items() if module in p.kept_bf16]
         for weight in layer.weights(self.model.hidden):
             if weight.module.startswith("mlp.experts"):
-                experts += weight.elements / self.parallel.ep
-            else:
-                dense += weight.elements / (self.parallel.tp if weight.linear else 1)
-        return dense, experts
+                experts += weight.elements / p.ep
+                continue
+            share = weight.elements / (p.tp if weight.linear else 1)
+            dense += share
+            # Norms, biases and the router are no multiplies in few bits.
+            wide += share if not weight.linear or any(x in weight.module for x in kept) else 0.0
+        if plain:
+            wide = dense
+        return Cost(dense=dense, experts=experts, wide=wide, wide_experts=experts if plain else 0.0)
 
     def _waits(self, parts: Sequence[Part]) -> float:
         """Return by how much the host, which learns their sizes late, issues kernels too slowly."""
@@ -265,7 +269,7 @@ class Question:
 
     def _with_gathers(self, cost: Cost) -> Cost:
         """Return a layer with its weights gathered before each pass, and its gradients scattered after."""
-        gathers = self.gathers(cost.dense, cost.experts)
+        gathers = self.gathers(cost)
         if not gathers:
             return cost
         gather = sum(x.seconds for x in gathers if x.name == FORWARD)
@@ -281,23 +285,22 @@ class Question:
             returned=cost.returned + max(0.0, gather + scatter - backward - back_slowed),
         )
 
-    def gathers(self, dense: float, experts: float) -> list[Kernel]:
+    def gathers(self, cost: Cost) -> list[Kernel]:
         """Return each micro-batch's gathers of weights in both passes, and sums of their gradients."""
         p, shape, stack = self.parallel, self.shape, self.stack
-        sums = (DATA, "reduce-scatter", stack.gradient_bytes)
-        if p.shards > 1:
-            moves = [(FORWARD, "all-gather", BF16), (DATA, "all-gather", BF16), sums]
-        else:
+        groups = [(p.data_group[: p.shards] if p.shards > 1 else p.data_group, cost.dense, cost.wide)]
+        if cost.experts and len(p.expert_data_group) > 1:
+            groups.append((p.expert_data_group, cost.experts, cost.wide_experts))
+        kernels = []
+        for group, weights, wide in groups:
+            if p.shards > 1:
+                nbytes = gathered_bytes(p, stack, weights, wide)
+                kernels += [shape.collective(word, "all-gather", group, nbytes) for word in (FORWARD, DATA)]
             # Sums that are split leave no room for those of several micro-batches.
-            moves = [sums] if p.zero == 2 else []
-        groups = [(p.data_group[: p.shards] if p.shards > 1 else p.data_group, dense)]
-        if experts and len(p.expert_data_group) > 1:
-            groups.append((p.expert_data_group, experts))
-        return [
-            shape.collective(word, what, group, weights * nbytes)
-            for group, weights in groups
-            for word, what, nbytes in moves
-        ]
+            if p.shards > 1 or p.zero == 2:
+                nbytes = weights * stack.gradient_bytes
+                kernels.append(shape.collective(DATA, "reduce-scatter", group, nbytes))
+        return kernels
 
     @cached_property
     def end_parts(self) -> tuple[list[Part], list[Part]]:
@@ -494,8 +497,6 @@ def update_kernels(asked: Question, stage: Cost) -> list[Kernel]:
         group = tuple(range(0, p.stage_ranks, p.tp * p.shards))[:replicas]
         nbytes = stage.dense / p.shards * stack.gradient_bytes
         return [*kernels, shape.collective(UPDATE, "all-reduce", group, nbytes)]
-    stored = STORED[p.precision] or BF16
-    gathered = stored if stack.keeps_stored(p.precision) else BF16
     for group, weights, wide in (
         (p.data_group, stage.dense, stage.wide),
         (p.expert_data_group, stage.experts, stage.wide_experts),
@@ -504,9 +505,17 @@ def update_kernels(asked: Question, stage: Cost) -> list[Kernel]:
         if p.zero != 2:
             kernels.append(shape.collective(UPDATE, what, group, weights * stack.gradient_bytes))
         if p.zero:
-            nbytes = (weights - wide) * gathered + wide * BF16
+            nbytes = gathered_bytes(p, stack, weights, wide)
             kernels.append(shape.collective(UPDATE, "all-gather", group, nbytes))
     return kernels
+
+
+def gathered_bytes(p: Parallel, stack: Stack, weights: float, wide: float) -> float:
+    """Return the bytes of weights that ranks gather, of which some stay in bfloat16."""
+    # Megatron-LM gathers primary weights in their few bits, FSDP among it. Source: fp8_param_gather of its
+    # distributed_data_parallel_config.py, which Megatron-Bridge's recipes in 8 bits set.
+    stored = STORED[p.precision] if stack.keeps_stored(p.precision) else BF16
+    return (weights - wide) * stored + wide * BF16
 
 
 def host_bytes(asked: Question) -> float:
