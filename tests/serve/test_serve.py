@@ -325,6 +325,20 @@ def test_scores_of_plain_attention_are_split_and_have_no_weights():
     assert taken[0] - taken[1] > 0.75 * scores
 
 
+def test_values_that_are_keys_have_no_weight_and_are_read_from_the_cache():
+    """Gemma 4: 60 layers of 4 heads of 512 columns, which engines cache as keys and as values of 2 bytes."""
+    layer = Attention(32, 4, 512, 512, norms=1024)
+    model = replace(SMALL, hidden=5376, layers=(Layer(layer, (Mlp(21504),)),) * 60)
+    shared = tuple(replace(x, mixer=replace(x.mixer, keys_only=True)) for x in model.layers)
+    sizes = {"tp": 4, "concurrency": 8, "input": 2**16}
+    apart, same = served(model, **sizes), served(replace(model, layers=shared), **sizes)
+    weights = 60 * 5376 * 2048 * 2 / 4
+    assert apart.memory["cache"] == same.memory["cache"] == 60 * 2 * 2 * 512 * (2**16 + 1024) * 8
+    assert apart.memory["weights"] - same.memory["weights"] == weights
+    assert 0 < apart.decode - same.decode < 2 * weights / 4.8e12
+    assert same.decode > (same.memory["weights"] + same.memory["cache"]) * 0.99 / 4.8e12
+
+
 def test_values_of_more_columns_than_keys_take_their_time_beside_a_prompt():
     """glm-5 has 192 + 64 columns of keys and 256 of values: 64 more than 192, of 8 heads in 78 layers."""
     model, sizes = find_model("glm-5"), {"tp": 8, "input": 16384, "concurrency": 1}

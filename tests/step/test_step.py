@@ -19,7 +19,7 @@ from umm.figures.steps import thinned
 from umm.machines.settings import with_settings
 from umm.profiles.kernel import COLLECTIVES, MULTIPLY
 from umm.program.models import PUBLIC, find_model
-from umm.program.models.layers import Layer, Mamba
+from umm.program.models.layers import Attention, Layer, Mamba
 from umm.step.kernels import layer_kernels, step_kernels
 from umm.step.layers import Shape, layer_parts
 from umm.step.parallel import PRECISIONS, Parallel
@@ -506,6 +506,22 @@ def test_chunked_attention_takes_as_long_as_sequences_of_its_chunks():
     model = replace(model, layers=model.layers[:1], tied=False)
     flops = [model_flop(model, Parallel(8, 8 * x, 8192 * 4 // x)) for x in (1, 4)]
     assert flops[0] == pytest.approx(flops[1])
+
+
+def test_values_that_are_keys_are_multiplied_once_and_kept_and_sent_apart():
+    """Of 4,096 tokens 2 heads of 128 columns: without their product, attention keeps and sends as much."""
+    mixer = Attention(16, 2, 128, 128, norms=256)
+    parallel = Parallel(ranks=2, batch=2, length=8192, cp=2)
+    shape = Shape(2048, parallel, rates_of(NODE, "bf16"))
+    apart, shared = (layer_parts(Layer(replace(mixer, keys_only=x)), shape) for x in (False, True))
+    columns = [sum(x.kernels[0].shape[1] for x in parts if x.weight) for parts in (apart, shared)]
+    assert columns[0] - columns[1] == 2 * 128
+    assert sum(x.kept for x in apart) == sum(x.kept for x in shared)
+    sent = [
+        sum(y.nbytes for x in parts for y in x.kernels if y.kind == "all-gather" and y.seconds)
+        for parts in (apart, shared)
+    ]
+    assert sent[0] == sent[1] == 2 * 8192 * 512 * 2
 
 
 def test_sparse_latent_attention_sees_the_keys_that_it_chooses():

@@ -107,7 +107,9 @@ def _(block: Attention, batch: Batch) -> float:
     heads, kv_heads, queries, keys = heads_and_columns(block, tp)
     gate = heads * block.value if block.gate else 0
     took = batch.passes(4.0 * batch.hidden) + batch.linear(batch.hidden, queries + keys + gate)
-    took += batch.passes(2.0 * (queries + keys), 1 + bool(block.norms))
+    # Values that are keys are written apart, for these are normalised and rotated. Source: vLLM, gemma4.py.
+    written = queries + kv_heads * (block.head + block.value)
+    took += batch.passes(2.0 * written, 1 + bool(block.norms))
     took += _choice(block, batch)
     seen, length = block.indexer.top_k if block.indexer else block.window, batch.length
     window = seen if seen < length else 0
@@ -117,7 +119,7 @@ def _(block: Attention, batch: Batch) -> float:
     if batch.decoded:
         context = min(batch.context, block.indexer.top_k) if block.indexer else batch.context
         took += batch.rates.decode(
-            batch.decoded, context, heads, kv_heads, block.head, 0 if block.keys_only else block.value,
+            batch.decoded, context, heads, kv_heads, block.head, block.value,
             0 if block.indexer else block.window, bits=batch.deployment.cache_bits,
         )  # fmt: skip
     return took + batch.linear(heads * block.value, batch.hidden) + batch.all_reduce()

@@ -328,12 +328,14 @@ def _(block: Attention, shape: Shape) -> Iterator[Part]:
     gate = heads * block.value if block.gate else 0
     dtype = shape.dtype_of("attention")
     yield shape.linear(shape.hidden, queries + keys + gate, dtype=dtype, bias=block.bias, kept=0)
-    rotated = queries + kv_heads * block.head
-    yield shape.map(PROJECTION, shape.rows, 2.0 * rotated, 2.0 * rotated, queries + keys + gate)
+    rotated, attended = queries + kv_heads * block.head, kv_heads * (block.head + block.value)
+    yield shape.map(PROJECTION, shape.rows, 2.0 * rotated, 2.0 * rotated, queries + attended + gate)
     if block.norms:
-        yield shape.map(NORM, shape.rows, 2.0 * rotated, 3.0 * rotated, rotated)
+        # Values that are keys have a norm of their own, without positions. Source: transformers, gemma4.
+        normed = rotated + kv_heads * block.value * block.keys_only
+        yield shape.map(NORM, shape.rows, 2.0 * normed, 3.0 * normed, rotated)
     yield from _indexed(shape, block.indexer, shape.hidden)
-    yield _attend(shape, block, heads, max(1, heads // kv_heads), keys)
+    yield _attend(shape, block, heads, max(1, heads // kv_heads), attended)
     yield shape.linear(heads * block.value, shape.hidden, kept=0, dtype=dtype, bias=block.out_bias)
     yield shape.scatter(shape.hidden)
 
