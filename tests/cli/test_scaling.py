@@ -1,5 +1,6 @@
 """Several numbers of nodes or ranks in one table: time, speed-up, efficiency, device time, dollars."""
 
+import re
 import signal
 from dataclasses import replace
 
@@ -27,6 +28,11 @@ def test_twice_the_ranks_of_a_multiply_without_communication_cost_the_same_devic
     assert four["dollars"] == pytest.approx(four["gpu_seconds"] / 1000)
 
 
+def test_a_number_that_costs_what_the_fastest_does_is_not_called_cheaper():
+    rows = [Scale(8, 8, "row", 4e-3, 1, nodes=1), Scale(16, 16, "row", 2.00001e-3, 1, nodes=2)]
+    assert Scaling("h100-8", "mlp", rows).verdict == "Fastest: 2 nodes, 2.00x the first."
+
+
 def test_a_search_has_the_best_of_each_number_of_nodes_and_its_answers():
     result = record("search", *SMALL, "--nodes", "1,2", "--a", "row", "--b", "row,col", "--c", "row")
     rows = result["scaling"]["rows"]
@@ -41,7 +47,10 @@ def test_in_weak_scaling_the_size_grows_with_the_nodes(tmp_path):
     rows = [line.split()[:3] for line in out.splitlines() if line.strip()[:2] in ("1 ", "2 ")]
     assert "m grows with the ranks" in " ".join(out.split())
     assert rows[:2] == [["1", "8", "2048"], ["2", "16", "4096"]]
-    assert "Efficiency and device time" in page.read_text()
+    text = page.read_text()
+    assert "Efficiency and device time" in text
+    headings = " ".join(re.findall(r"<th>([^<]*)</th>", text))
+    assert headings == "nodes ranks m makespan speed-up efficiency GPU-s memory best"
 
 
 def test_tokens_of_a_chain_grow_too():

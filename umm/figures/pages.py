@@ -18,6 +18,7 @@ from umm.space.what_if.decision_map import DecisionMap
 from umm.space.what_if.sensitivity import Sensitivity
 from umm.step.rates import Rates
 from umm.step.step import Step
+from umm.units import format_seconds, percent
 
 
 def write(path: str | Path, *result: Any) -> None:
@@ -64,8 +65,9 @@ def _map(decisions: DecisionMap) -> Page:
 
 @page.register
 def _scaling(scaling: Scaling) -> Page:
+    headings, *rows = scaling.in_words()
     sections = [
-        Section(verdict=scaling.verdict, table=pd.DataFrame(scaling.records())),
+        Section(verdict=scaling.verdict, table=pd.DataFrame(rows, columns=headings)),
         Section(figure=scaling_figure(scaling), half=True),
         Section(figure=efficiency_figure(scaling), half=True),
     ]
@@ -74,7 +76,14 @@ def _scaling(scaling: Scaling) -> Page:
 
 @page.register
 def _step(step: Step, model: str, rates: Rates) -> Page:
-    times = pd.DataFrame({"part": list(step.parts), "seconds": list(step.parts.values())})
+    parts = step.parts
+    times = pd.DataFrame(
+        {
+            "part": list(parts),
+            "time": [format_seconds(x) for x in parts.values()],
+            "share": [percent(x / step.seconds, 1) for x in parts.values()],
+        }
+    )
     sections = [
         Section(verdict=verdict_of(step)),
         Section(figure=memory_figure(step, rates.machine.memory), table=stage_frame(step)),

@@ -127,10 +127,11 @@ class Scaling:
         else:
             times = "" if fastest is self.rows[0] else f", {self.speed_up(fastest):.2f}x the first"
             sentences.append(f"Fastest{so_far}: {self._number(fastest)}{times}.")
-            if cheapest is not fastest:
-                more = self.device_seconds(fastest) / self.device_seconds(cheapest)
-                times = f"{more:.2f}x its device time"
-                sentences.append(f"Cheapest{so_far}: {self._number(cheapest)}; the fastest takes {times}.")
+            more = f"{self.device_seconds(fastest) / self.device_seconds(cheapest):.2f}x"
+            if more != "1.00x":
+                sentences.append(
+                    f"Cheapest{so_far}: {self._number(cheapest)}; the fastest takes {more} its device time."
+                )
         # Never empty: the first row has efficiency 1 by definition.
         enough = [row for row in self.rows if self.efficiency(row) >= WORTH]
         if len(enough) < len(self.rows):
