@@ -247,6 +247,12 @@ def test_doctor_lists_executors_that_can_run_here():
     assert "executors" in good("doctor")
 
 
+def test_doctor_names_the_smallest_extra_with_a_package():
+    extras = {row["name"]: row["extra"] for row in record("doctor")["packages"]}
+    packages = ("numpy", "mpi4py", "mpich", "distributed", "pyopencl", "dash", "torch")
+    assert [extras[x] for x in packages] == ["", "mpi", "mpi-wheels", "dask", "opencl", "explore", "torch"]
+
+
 def test_a_flag_wins_over_the_environment_that_over_the_file_that_over_a_preset(tmp_path):
     config = tmp_path / "umm.toml"
     config.write_text('preset = "mlp1"\nm = "1K"\nranks = 8\nmachine = "pvc-12"\nmax-gemms = 3\n')

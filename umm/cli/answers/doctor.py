@@ -59,23 +59,28 @@ def package_rows() -> list[dict[str, Any]]:
     Each has its name, its version or None, the extra it belongs to or an empty text, and the line that
     installs it, None if it is there.
     """
-    rows: dict[str, dict[str, Any]] = {}
+    extras: dict[str, list[str]] = {}  # the packages of each; of the empty text those that umm needs
     for text in requires(DISTRIBUTION) or []:
         match = re.match(r"[\w.-]+", text)
         extra = re.search(r"extra\s*==\s*['\"]([\w-]+)['\"]", text)
         assert match is not None
-        try:
-            installed = version(match[0])
-        except PackageNotFoundError:
-            installed = None
-        install = f"pip install '{DISTRIBUTION}[{extra[1]}]'" if extra else f"pip install {match[0]}"
-        row = {
-            "name": match[0],
-            "version": installed,
-            "extra": extra[1] if extra else "",
-            "install": None if installed else install,
-        }
-        rows.setdefault(match[0], row)
+        extras.setdefault(extra[1] if extra else "", []).append(match[0])
+    rows: dict[str, dict[str, Any]] = {}
+    # A package is of the extra with the fewest others.
+    for extra_name, names in sorted(extras.items(), key=lambda x: (x[0] != "", len(x[1]), x[0])):
+        for name in names:
+            try:
+                installed = version(name)
+            except PackageNotFoundError:
+                installed = None
+            install = f"pip install '{DISTRIBUTION}[{extra_name}]'" if extra_name else f"pip install {name}"
+            row = {
+                "name": name,
+                "version": installed,
+                "extra": extra_name,
+                "install": None if installed else install,
+            }
+            rows.setdefault(name, row)
     return sorted(rows.values(), key=lambda row: (row["extra"] != "", row["extra"], row["name"]))
 
 
