@@ -268,11 +268,11 @@ def command(
                 key = key or x.name
                 params.append(each.option(key, x.type, defaults.get(key)))
                 groups[key] = (cast(type[Asked], first).heading, each.usual)
-        if len(params) > MAX_UNGROUPED_FLAGS:
-            params.append(click.Option(
-                ["--help-all"], is_flag=True, is_eager=True, expose_value=False, callback=_help_all,
-                help="Show all flags and exit.",
-            ))  # fmt: skip
+        # Of few flags --help shows all, too.
+        params.append(click.Option(
+            ["--help-all"], is_flag=True, is_eager=True, expose_value=False, callback=_help_all,
+            hidden=len(params) <= MAX_UNGROUPED_FLAGS, help="Show all flags and exit.",
+        ))  # fmt: skip
 
         def callback(**values: Any) -> None:
             as_json, quiet, no_color = (bool(values.get(x)) for x in ("as_json", "quiet", "no_color"))
