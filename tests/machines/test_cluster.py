@@ -93,6 +93,8 @@ def test_ranks_of_a_node_may_be_fewer_than_its_devices():
     asked = "simulate", "-m", 4096, "-n", 4096, "-k", 4096, "--machine", "cpu-hdr", "--ranks", 64
     filled = good(*asked)
     assert "nodes     32 of 64, 2 ranks on each; --set ranks_per_node=1 spreads them" in filled
+    uneven = good(*asked[:-4], "--machine", "aurora-12", "--nodes", 2, "--ranks", 16)
+    assert "nodes     2 of 2, 12 ranks on each, 4 on the last; --set ranks_per_node=8" in uneven
     assert "nodes  " not in good(*asked, "--set", "ranks_per_node=1")
 
 

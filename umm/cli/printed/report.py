@@ -166,7 +166,9 @@ def on_nodes(machine: Machine, ranks: int) -> str:
     if not machine.fabric.nodes or not 1 < size < ranks < machine.device_count:
         return ""
     nodes = machine.device_count // size
-    words = f"{-(-ranks // size)} of {nodes}, {size} ranks on each"
+    filled, rest = divmod(ranks, size)
+    words = f"{filled + (rest > 0)} of {nodes}, {size} ranks on each"
+    words += f", {rest} on the last" if rest else ""
     spread = ranks // nodes
     return words + (f"; --set ranks_per_node={spread} spreads them" if spread * nodes == ranks else "")
 
