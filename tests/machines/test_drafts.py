@@ -232,7 +232,7 @@ def test_a_file_that_is_there_is_not_written_over_unless_asked():
 @pytest.mark.parametrize(
     ("asked", "output"),
     [
-        (["--from", "tpu-v5e-4", "--devices", 8], "the mesh of tpu-v5e-4 joins just its 4 devices"),
+        (["--from", "tpu-v5e-4", "--devices", 8], "the fabric of tpu-v5e-4 (mesh) joins just its 4 devices"),
         (["--from", "a100-8", "--set", "memory=40 G"], "memory.value: '40 G' is not a size in bytes"),
         (["--from", "a100-8", "--set", "memry=40GB"], "has no number 'memry'; did you mean 'memory'?"),
         (["--from", "a100-9"], "unknown machine 'a100-9'; did you mean 'a100-8'?"),

@@ -1,6 +1,7 @@
 """Answers of the commands in :mod:`umm.cli.commands.machine`."""
 
 import textwrap
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -140,11 +141,24 @@ def machine_record(machine: Machine) -> dict[str, Any]:
     }
 
 
+MAX_NAMED = 12  # numbers of one table that are named; of a larger one, such as [library], their count is
+
+
 def copied_in_words(others: Mapping[str, Sequence[str]]) -> list[str]:
-    """Return lines that name the numbers of a file that are still another machine's."""
+    """Return lines that name the numbers of a file that are still another machine's.
+
+    >>> keys = ["launch", *(f"library.ring.{i}" for i in range(90)), "fabric.latency"]
+    >>> copied_in_words({"h100-8": keys})
+    ['92 numbers still of h100-8: launch, library (90 numbers), fabric.latency']
+    """
     lines: list[str] = []
     for other, keys in others.items():
-        line = f"{counted(len(keys), 'number')} still of {other}: {', '.join(keys)}"
+        sizes = Counter(key.partition(".")[0] for key in keys)
+        parts = ((key, key.partition(".")[0]) for key in keys)
+        names = dict.fromkeys(
+            f"{part} ({sizes[part]} numbers)" if sizes[part] > MAX_NAMED else key for key, part in parts
+        )
+        line = f"{counted(len(keys), 'number')} still of {other}: {', '.join(names)}"
         lines += textwrap.wrap(line, 80, break_on_hyphens=False, break_long_words=False)
     return lines
 

@@ -261,13 +261,13 @@ def _write(
                 with whole_file(table) as partial:
                     partial.write_text(rows, encoding="utf-8")
                 shapes = f"{len(rows.splitlines()) - 1:,} measured shapes"
-                asked.output.note(f"{table}: {shapes}; between them they count, elsewhere the law")
+                asked.output.note(f"{table}: {shapes}, which also correct the law of shapes close by")
             elif table.is_file():
                 table.unlink()
                 asked.output.note(f"removed {table}, measured for an earlier file of this name")
     if asked.output.as_json:
         record = {"machine": machine_record(made) | {"copied": copied(made.facts)}}
-        asked.output.json("machine new", record)
+        asked.output.json(asked.ctx.command_path.partition(" ")[2], record)
     else:
         console = asked.output.console()
         console.print(f"wrote {made.source_path}", soft_wrap=True)

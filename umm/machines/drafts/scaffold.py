@@ -204,8 +204,9 @@ def _resized(
     pairs = kind == "pairs" and "group" not in fabric
     if kind not in ("switch", "tiers") and not pairs:
         raise MachineError(
-            f"the {kind} of {machine.name} joins just its {machine.device_count} devices; leave --nodes and "
-            "--devices out, or start from a machine with a switch or equal pairs, such as h100-8 or a100-2x4"
+            f"the fabric of {machine.name} ({kind}) joins just its {machine.device_count} devices; leave "
+            "--devices out, and --nodes too without network cards, or start from a machine with a switch or "
+            "equal pairs, such as h100-8 or a100-2x4"
         )
     if kind == "tiers":
         pairs = fabric.get("inside", {}).get("value") == "pairs"
