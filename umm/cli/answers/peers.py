@@ -8,6 +8,7 @@ from typing import Any, cast
 import click
 from click.core import ParameterSource
 from rich.console import Console
+from rich.padding import Padding
 from rich.text import Text
 
 from umm.cli.commands.peers import Peer
@@ -273,8 +274,13 @@ def _print_program(console: Console, result: Peers) -> None:
         )
         below = _below(row, result)
         if below:
-            console.print(Text(f"  {'; '.join(below)}", style="dim"))
+            console.print(_indented("; ".join(below)))
     console.print("The tensors' layouts of the others: umm simulate … --layouts NAME.")
+
+
+def _indented(text: str) -> Padding:
+    """Return the text below a row, all its lines indented."""
+    return Padding(Text(text, style="dim"), (0, 0, 0, 2))
 
 
 def _below(row: Row, result: Peers) -> list[str]:
@@ -338,7 +344,7 @@ def _print_multiply(console: Console, result: Peers) -> None:
         times = format_seconds(row.makespan_s), _range(row), format_seconds(row.own_s)
         cells = (row.algorithm, *times, *_moved_and_held(row))
         console.print(Text(LINE.format(*cells).rstrip(), style=_style(row, result)))
-        console.print(Text(f"  {_choices(row, result)}", style="dim"))
+        console.print(_indented(_choices(row, result)))
     console.print("own: if operands started in the layouts in which the row multiplies.")
 
 

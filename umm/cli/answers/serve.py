@@ -6,6 +6,7 @@ import click
 from rich.console import Console
 
 from umm.cli.commands.serve import CACHES, Serve
+from umm.cli.printed.output import facts
 from umm.errors import InputError, MachineError, ProblemError
 from umm.program.models.count import count
 from umm.program.models.layers import Model
@@ -107,24 +108,26 @@ def serve(asked: Serve) -> None:
         console.print(
             f"{model.name} on {machine.name} by {engine}, {d.precision}: {words}, {d.concurrency} requests"
         )
+        table = facts()
         for name in ("ttft", "tpot"):
             seconds, *ends = map(format_seconds, (getattr(result, name), *getattr(result, f"{name}_range")))
-            console.print(f"{name.upper()}      {seconds} ({' to '.join(ends)})")
+            table.add_row(name.upper(), f"{seconds} ({' to '.join(ends)})")
         if result.running < 0.99 * d.concurrency:
             lacking = "the caches or chunks" if d.chunk else "the caches"
             waiting = f"{d.concurrency - result.running:.0f} requests"
-            console.print(f"waiting   {waiting}, without room in {lacking}")
+            table.add_row("waiting", f"{waiting}, without room in {lacking}")
         digits = 0 if result.tokens_per_second >= 10 else 3
-        console.print(f"rate      {result.tokens_per_second:,.{digits}f} tokens/s a device")
+        table.add_row("rate", f"{result.tokens_per_second:,.{digits}f} tokens/s a device")
         decode, prefill, mixed = map(format_seconds, (result.decode, result.prefill, result.mixed))
-        console.print(f"alone     an iteration that decodes {decode}, a prompt {prefill}")
+        table.add_row("alone", f"an iteration that decodes {decode}, a prompt {prefill}")
         if d.chunk:
-            console.print(f"mixed     one that decodes beside {min(d.chunk, d.input)} of a prompt {mixed}")
+            table.add_row("mixed", f"one that decodes beside {min(d.chunk, d.input)} of a prompt {mixed}")
         if shares is not None:
             first, later = map(percent, shares)
-            console.print(f"tables    decide {first} of TTFT, {later} of TPOT; laws the rest")
+            table.add_row("tables", f"decide {first} of TTFT, {later} of TPOT; laws the rest")
         parts = ", ".join(f"{name} {format_bytes(nbytes)}" for name, nbytes in result.memory.items())
-        console.print(f"memory    {format_bytes(result.memory_bytes)} a device: {parts}")
+        table.add_row("memory", f"{format_bytes(result.memory_bytes)} a device: {parts}")
+        console.print(table)
 
     record = {
         "model": model.name,

@@ -9,6 +9,7 @@ import click
 from rich.console import Console
 
 from umm.cli.commands import step as flags
+from umm.cli.printed.output import facts
 from umm.errors import InputError
 from umm.machines.settings import split_settings
 from umm.program.models.config import APART
@@ -26,7 +27,7 @@ SIZES = ("micro_batch", "tp", "pp", "vp", "cp", "ep", "fsdp", "zero", "schedule"
 
 STATED = ("offload", "keep_bf16", "chunk_layers")  # flags that it does not choose
 SPLITS = ("tp", "pp", "vp", "cp", "ep", "fsdp")
-HEADINGS = ("sizes", "micro", "again", "step", "tok/s", "memory")
+HEADINGS = ("sizes", "micro", "recompute", "step", "tok/s", "memory")
 
 
 def step(asked: flags.Step) -> None:
@@ -96,15 +97,17 @@ def print_step(console: Console, step: Step, model: Model, rates: Rates) -> None
     ranks = counted(p.ranks, "rank")
     console.print(f"{model.name} on {ranks} of {rates.machine.name}, {p.precision}: {p.words()}")
     low, high = format_seconds(step.lowest), format_seconds(step.highest)
-    console.print(f"step      {format_seconds(step.seconds)} ({low} to {high}) for {tokens:,} tokens")
+    table = facts()
+    table.add_row("step", f"{format_seconds(step.seconds)} ({low} to {high}) for {tokens:,} tokens")
     rate = f"{step.tokens_per_second:,.0f} tokens/s a device"
-    console.print(f"rate      {rate}, {percent(step.mfu, 1)} of peak as model flop")
-    console.print(f"time      {step.shares}")
+    table.add_row("rate", f"{rate}, {percent(step.mfu, 1)} of peak as model flop")
+    table.add_row("time", step.shares)
     parts = ", ".join(f"{name} {format_bytes(nbytes)}" for name, nbytes in step.memory.items())
     over, device = step.memory_bytes > rates.machine.memory, format_bytes(rates.machine.memory)
     more = f"; more than the device's {device}: --search finds sizes that fit" if over else ""
-    console.print(f"memory    {format_bytes(step.memory_bytes)} a device at most: {parts}{more}")
-    console.print(f"assumes   {_assumed(rates)}")
+    table.add_row("memory", f"{format_bytes(step.memory_bytes)} a device at most: {parts}{more}")
+    table.add_row("assumes", _assumed(rates))
+    console.print(table)
 
 
 def _assumed(rates: Rates) -> str:
