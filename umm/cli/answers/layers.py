@@ -78,7 +78,8 @@ def simulate_layers(asked: Simulate) -> Trace:
             last = " (of each sequence's last token)" if few and "head" in layers.ends else ""
             table.add_row("ends", f"{', '.join(of_ends)}{last}, added to the layers' time")
         depth = layers.depths[-1]
-        of_few = "" if depth == layers.layers else f" (in the {depth} layers simulated)"
+        without = f" (of the layers, without {' and '.join(layers.ends)})" if layers.ends else ""
+        of_few = without if depth == layers.layers else f" (in the {depth} layers simulated)"
         if lost := lost_in_words(layers.trace):
             table.add_row("off peak", lost + of_few)
         table.add_row("moved", report.moved_in_words(layers.moved))
