@@ -36,7 +36,7 @@ def test_a_program_of_umm_gives_the_right_product(name, tmp_path, monkeypatch, c
     path = written(name, "umm", tmp_path)
     monkeypatch.setattr(sys, "argv", [str(path), "--check"])
     result = runpy.run_path(str(path), run_name="__main__")
-    assert re.search(r"predicted on h100-8: [0-9.]+ ms\nC is right: max error", capsys.readouterr().out)
+    assert re.search(r"predicted on h100-8: [0-9.]+ [mµ]s\nC is right: max error", capsys.readouterr().out)
     assert result["PROBLEM"] == problem_of(name)
     assert result["SCHEDULE"].options["prefetch"] == 1
 

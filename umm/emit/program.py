@@ -65,6 +65,7 @@ import sys
 
 import umm
 from umm.checks import check_product, random_operands, reference_product
+from umm.units import format_seconds
 from umm_hw import DistributedMatrix
 
 MACHINE = <machine>
@@ -85,11 +86,11 @@ def operands(transport) -> tuple[DistributedMatrix, DistributedMatrix, Distribut
 
 def main() -> None:
     executor = next((word for word in sys.argv[1:] if not word.startswith("-")), "numpy")
-    print(f"predicted on {MACHINE}: {umm.run(SCHEDULE).makespan_s * 1e3:.4g} ms")
+    print(f"predicted on {MACHINE}: {format_seconds(umm.run(SCHEDULE).makespan_s)}")
     a, b = random_operands(PROBLEM)
     trace = umm.run(SCHEDULE, executor=executor, operands=(a, b))
     if trace.times == "measured":
-        print(f"measured with {executor}: {trace.makespan_s * 1e3:.4g} ms")
+        print(f"measured with {executor}: {format_seconds(trace.makespan_s)}")
     if "--check" in sys.argv:
         check = check_product(PROBLEM, reference_product(a, b), trace.result)
         print(check)
