@@ -12,7 +12,7 @@ SIZES = ["-m", 48, "-n", 40, "-k", 32, "--ranks", 4, "--machine", "h100-8"]
 def test_another_algorithm_is_simulated_with_its_options():
     result = json.loads(good("simulate", *SIZES, "--algorithm", "summa", "--with", "grid=1x4", "--json"))
     assert result["predicted"]["makespan_s"] > 0
-    assert "algorithm  summa: grid 1x4" in good(
+    assert "choices   summa: grid 1x4" in good(
         "simulate", *SIZES, "--algorithm", "summa", "--with", "grid=1x4"
     )
 

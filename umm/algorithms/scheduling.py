@@ -67,10 +67,14 @@ def choices_in_words(schedule: Schedule) -> str:
     >>> problem = umm.Problem(m=8, n=8, k=8, ranks=4)
     >>> choices_in_words(umm.schedule(problem, "h100-8", algorithm="summa", grid="1x4"))
     'grid 1x4, broadcast by mpi, whole panels, prefetch 1'
+    >>> choices_in_words(umm.schedule(problem, "h100-8", algorithm="2.5d"))  # 0: as many as fit
+    '1 layer, reduce-scatter, sum direct'
     """
     options = schedule.options
     other = None if schedule.name in MATRICES else algorithms().get(schedule.name)
     if other:
+        if options.get("layers") == 0 and (mesh := other.mesh(schedule.ranks, **options)):
+            options = {**options, "layers": mesh[-1]}
         return in_words(options, other.options)
     if schedule.program.kind == "problem" and schedule.problem.layout("C").replicas == 1:
         options = {name: value for name, value in options.items() if name != "final"}

@@ -102,7 +102,7 @@ def print_schedule(console: Console, schedule: Schedule, move_s: Mapping[str, fl
     table.add_row("layouts", words + (f"; stationary {_stationary(schedule)}" if by_policy else ""))
     if not by_policy:
         choices = choices_in_words(schedule)
-        table.add_row("algorithm", schedule.name + (f": {choices}" if choices else ""))
+        table.add_row("choices", schedule.name + (f": {choices}" if choices else ""))
     elif schedule.options:
         table.add_row("choices", choices_in_words(schedule) + _one_sided(schedule))
     if isinstance(remark := schedule.options.get(REMARK), str):
