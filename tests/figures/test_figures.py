@@ -190,6 +190,22 @@ def test_a_page_holds_tables_and_several_traces(tmp_path):
     assert len(ids) == len(set(ids)) == 6
 
 
+def test_a_page_heads_columns_in_words_and_writes_values_with_their_unit(tmp_path):
+    frame = pd.DataFrame({"a": ["row"], "makespan_s": [2e-3], "memory_bytes": [1536], "fits": [True]})
+    write_page(tmp_path / "p.html", "T", [Section(table=frame.assign(gap=[None]))])
+    cells = re.findall(r"<t[hd]>(.*?)</t[hd]>", (tmp_path / "p.html").read_text())
+    assert cells[:5] == ["A", "makespan", "memory", "fits", "gap"]
+    assert cells[5:] == ["row", "2.00 ms", "1.5 KiB", "yes", ""]
+
+
+def test_no_page_of_a_schedule_has_a_bare_number_of_seconds(tmp_path):
+    write_html(two_ranks(), tmp_path / "r.html")
+    *_, parts = re.findall(r"<table.*?</table>", (tmp_path / "r.html").read_text(), re.DOTALL)
+    headings, first = re.findall(r"<th>(.*?)</th>", parts), re.findall(r"<td>(.*?)</td>", parts)
+    assert headings == ["rank", "compute", "reduce", "exposed communication", "idle"]
+    assert all(re.fullmatch(r"0 s|[0-9.]+ ([mµn]?s)", x) for x in first[1:5])
+
+
 def test_a_page_of_tables_alone_carries_no_script(tmp_path):
     write_page(tmp_path / "p.html", "T", [Section(table=pd.DataFrame({"n": range(600)}))])
     text = (tmp_path / "p.html").read_text(encoding="utf-8")

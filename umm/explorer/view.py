@@ -15,7 +15,7 @@ from umm.explorer.point import MOST_SURE, Case, Point, is_long, point_of, search
 from umm.explorer.savings import Growing, Scaled, counts_of, over_of
 from umm.explorer.search import Priced
 from umm.explorer.state import State
-from umm.figures.page import CONFIG, formatter
+from umm.figures.page import CONFIG, formatter, heading
 from umm.figures.style import parts_of, themed
 from umm.plans.multiply.policies import find_policy
 from umm.program.problem import MATRICES
@@ -315,7 +315,7 @@ def numbers(frame: pd.DataFrame) -> list[Any]:
         for row in shown.itertuples(index=False)
     ]
     more = f"The first {MOST_ROWS} of {len(frame)} rows." if len(frame) > MOST_ROWS else ""
-    grid = table([*map(str, frame.columns)], rows, "numbers")
+    grid = table([heading(str(x)) for x in frame.columns], rows, "numbers")
     return [
         html.Div(grid, className="scroll", tabIndex=0, role="region", **{"aria-label": "data"}),
         more,

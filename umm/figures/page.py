@@ -107,11 +107,25 @@ def section_html(section: Section, figure_id: str) -> str:
 
 def _table(frame: "pd.DataFrame") -> str:
     shown = frame.head(ROWS).fillna(float("nan"))  # pandas writes None out, whatever `na_rep` is
-    html = shown.to_html(
-        index=False, border=0, na_rep="", formatters={name: formatter(name) for name in frame.columns}
+    shown = shown.apply(lambda column: column.astype(object).map(formatter(column.name), na_action="ignore"))
+    html = shown.set_axis([heading(name) for name in frame.columns], axis="columns").to_html(
+        index=False, border=0, na_rep=""
     )
     more = f"<p>The first {ROWS} of {len(frame)} rows.</p>" if len(frame) > ROWS else ""
     return f'<div class="table" tabindex="0" role="region" aria-label="data">{html}</div>{more}'
+
+
+HEADINGS = {"nbytes": "bytes", "fraction_of_peak": "of peak", "what": "number", "index": "action"}
+HEADINGS |= {"a": "A", "b": "B", "c": "C"}
+
+
+def heading(column: str) -> str:
+    """Return the heading of a frame's column, without the unit, which its values have.
+
+    >>> [heading(x) for x in ("makespan_s", "memory_bytes", "nbytes", "exposed_communication", "a", "m")]
+    ['makespan', 'memory', 'bytes', 'exposed communication', 'A', 'm']
+    """
+    return HEADINGS.get(column) or column.removesuffix("_s").removesuffix("_bytes").replace("_", " ")
 
 
 def formatter(column: str) -> Any:
@@ -122,4 +136,12 @@ def formatter(column: str) -> Any:
         return format_bytes
     if column in ("utilisation", "fraction_of_peak"):
         return percent
-    return lambda value: f"{value:.4g}" if isinstance(value, float) else "" if value is None else str(value)
+    return _plain
+
+
+def _plain(value: Any) -> str:
+    if value is None:
+        return ""
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    return f"{value:.4g}" if isinstance(value, float) else str(value)

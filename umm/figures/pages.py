@@ -36,11 +36,12 @@ def write(path: str | Path, *result: Any) -> None:
 def _search(result: Found) -> Page:
     figure = found_figure(result)
     text = (
-        f"{result.priced:,} points on {result.machine}. Circles are simulated; small squares are lower "
+        f"{result.distinct:,} points on {result.machine}. Circles are simulated; small squares are lower "
         "bounds of points that need no simulation. Overlapping points are drawn once, and far slower ones "
         "left out. Operands start in the layouts shown unless they are given elsewhere."
     )
     table = pd.DataFrame([choice.to_dict() for choice in result.frontier])
+    table = table.drop(columns="ties").dropna(axis="columns", how="all")
     sections = [Section(verdict=str(result.top[0]), text=text), Section(figure=figure, table=table)]
     return f"Time against memory: {result.points.bare.title}", sections
 
@@ -49,11 +50,14 @@ def _search(result: Found) -> Page:
 def _sensitivity(answer: Sensitivity, machine: str) -> Page:
     flips = [str(flip) for flip in answer.flips if flip.factor is not None]
     words = f"Another choice is better: {'; '.join(flips)}" if flips else NO_FLIPS
+    moves = answer.moves_frame().rename(columns={"most": "factor"})
     sections = [
         Section(verdict=f"Best: {answer.choice}", text=words),
-        Section(figure=sensitivity_figure(answer), table=answer.moves_frame()),
-        Section(heading="Where the choice flips", table=answer.to_frame()),
+        Section(figure=sensitivity_figure(answer), table=moves),
     ]
+    if flips:
+        frame = answer.to_frame().dropna(subset="factor")
+        sections.append(Section(heading="Where the choice flips", table=frame))
     return f"What if numbers of {machine} change", sections
 
 

@@ -116,7 +116,7 @@ def trace_sections(trace: Trace, heading: str = "", verdict: str = "") -> list[S
         Section(text=found(trace)),
         Section(figure=timeline(trace), table=lane_table(trace)),
         *([Section(figure=link_map(trace), table=link_frame(trace))] if moves else []),
-        Section(figure=breakdown_bars(parts), table=parts.to_frame().reset_index()),
+        Section(figure=breakdown_bars(parts), table=parts.to_frame().add_suffix("_s").reset_index()),
     ]
 
 
