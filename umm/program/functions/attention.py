@@ -203,12 +203,8 @@ def _cut_rows(first: int, queries: int, keys: int, step: int) -> int:
 
 def heads_of(parameters: Mapping[str, Any]) -> Heads:
     """Return the heads that a function's parameters describe."""
-    head, share, queries, keys = (int(parameters[x]) for x in ("head", "share", "queries", "keys"))
-    rotary, scaled, window, value = (
-        int(parameters.get(x, 0)) for x in ("rotary", "scaled", "window", "value")
-    )
-    causal = bool(parameters["causal"])
-    return Heads(head, share, queries, keys, causal, rotary, scaled, window=window, value=value)
+    given: dict[str, Any] = {x: int(parameters[x]) for x in Heads._fields if x in parameters}
+    return Heads(**given)
 
 
 class Scored(NamedTuple):
@@ -250,9 +246,9 @@ class Scored(NamedTuple):
         self, v: Array, do: Array, lse: Array, dot: Array
     ) -> Iterator[tuple[slice, slice, slice, slice, Array]]:
         """Yield by head and block its columns, those of its keys, place, the keys, scores' gradient."""
-        for cols, keys, place in by_head(self.heads, self.at, 1):
+        for cols, keys, place in by_head(self.heads, self.at):
             q, k = self.sides(cols, keys, place)
-            for span, seen in _blocks(self.heads, self.at, 2):
+            for span, seen in _blocks(self.heads, self.at):
                 p = _shares(self.heads, q, k[span], lse[:, place], seen)
                 ds = p * (do[:, self.of_result(cols)] @ v[span, self.of_result(keys)].T - dot[:, place])
                 yield cols, keys, place, span, ds * q.dtype.type(self.heads.scale)
@@ -268,7 +264,7 @@ def attend(q: Array, k: Array, v: Array, *more: Array, at: Place, **parameters: 
     """
     scored, before = Scored.read(q, k, more, at, parameters)
     result = np.empty_like(q, shape=(len(q), q.shape[1] // scored.heads.head * scored.heads.values))
-    for cols, keys, place in by_head(scored.heads, at, 1):
+    for cols, keys, place in by_head(scored.heads, at):
         wide, of_values = scored.of_result(cols), scored.of_result(keys)
         mine = [before[0][:, wide], before[1][:, place]] if before else []
         sides = scored.sides(cols, keys, place)
@@ -280,7 +276,7 @@ def attend_lse(q: Array, k: Array, *more: Array, at: Place, **parameters: Any) -
     """Return the logarithm of each query's sum of exponentials of its scores, per head."""
     scored, before = Scored.read(q, k, more, at, parameters)
     result = np.empty_like(q, shape=(len(q), q.shape[1] // scored.heads.head))
-    for cols, keys, place in by_head(scored.heads, at, 1):
+    for cols, keys, place in by_head(scored.heads, at):
         mine = [np.zeros_like(q[:, :1]), before[0][:, place]] if before else []
         _, result[:, place] = _online(scored.heads, *scored.sides(cols, keys, place), None, mine, at)
     return result
@@ -340,17 +336,17 @@ def attend_dv(q: Array, k: Array, do: Array, lse: Array, *more: Array, at: Place
     scored, before = Scored.read(q, k, more, at, parameters)
     wide = k.shape[1] // scored.heads.head * scored.heads.values
     result = before[0].copy() if before else np.zeros_like(k, shape=(len(k), wide))
-    for cols, keys, place in by_head(scored.heads, at, 1):
+    for cols, keys, place in by_head(scored.heads, at):
         of_queries, of_keys = scored.sides(cols, keys, place)
-        for span, seen in _blocks(scored.heads, at, 2):
+        for span, seen in _blocks(scored.heads, at):
             p = _shares(scored.heads, of_queries, of_keys[span], lse[:, place], seen)
             result[span, scored.of_result(keys)] += p.T @ do[:, scored.of_result(cols)]
     return result
 
 
-def by_head(heads: Heads, at: Place, queries: int) -> Iterator[tuple[slice, slice, slice]]:
+def by_head(heads: Heads, at: Place) -> Iterator[tuple[slice, slice, slice]]:
     """Yield for each query head its columns, those of its keys, and of its one number, in the pieces."""
-    cols, keys = at.spans[queries][1], at.spans[queries + 1][1]
+    (_, cols), (_, keys) = at.spans[1:3]
     for number in range(cols.start // heads.head, cols.stop // heads.head):
         left = number * heads.head - cols.start
         start = number // heads.share * heads.head - keys.start
@@ -370,9 +366,9 @@ def seen_by(heads: Heads, rows: Interval, keys: Interval) -> NDArray[np.bool_]:
     return seen
 
 
-def _blocks(heads: Heads, at: Place, keys: int) -> Iterator[tuple[slice, NDArray[np.bool_]]]:
+def _blocks(heads: Heads, at: Place) -> Iterator[tuple[slice, NDArray[np.bool_]]]:
     """Yield blocks of the keys that some query sees: which, and by query and key whether it is seen."""
-    rows, (first, last) = at.spans[keys - 1][0], at.spans[keys][0]
+    (rows, _), ((first, last), _) = at.spans[1:3]
     for start in range(first, last, BLOCK):
         stop = min(start + BLOCK, last)
         seen = seen_by(heads, rows, Interval(start, stop))
@@ -404,7 +400,7 @@ def _online(
     if before:
         result, most = before[0].copy(), before[1].copy()
         total = np.where(np.isneginf(most), total, 1)
-    for span, seen in _blocks(heads, at, 2):
+    for span, seen in _blocks(heads, at):
         scores = _scores(heads, q, k[span], seen)
         larger = np.maximum(most, scores.max(axis=1, keepdims=True))
         safe = np.where(np.isneginf(larger), 0, larger)  # a query that has seen nothing yet

@@ -260,10 +260,8 @@ def _backwards(
 
 def states_of(parameters: Mapping[str, Any]) -> States:
     """Return the states that a function's parameters describe."""
-    key, value, share, tokens, decays = (
-        int(parameters[x]) for x in ("key", "value", "share", "tokens", "decays")
-    )
-    return States(key, value, share, tokens, bool(parameters["delta"]), decays)
+    given: dict[str, Any] = {x: int(parameters[x]) for x in States._fields if x in parameters}
+    return States(**given)
 
 
 def _fits(operands: Sequence[str]) -> Callable[[Spans, Mapping[str, Any]], str | None]:

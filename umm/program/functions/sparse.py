@@ -62,7 +62,7 @@ class _Chosen:
     def members(self) -> Iterator[tuple[slice, slice, slice, Array]]:
         """Yield for each query head its columns, those of its keys, its place, and its weights."""
         heads = self.scored.heads
-        for cols, keys, place in by_head(heads, self.scored.at, 1):
+        for cols, keys, place in by_head(heads, self.scored.at):
             q, k = self.scored.sides(cols, keys, place)
             yield cols, keys, place, _softmax(q @ k.T * q.dtype.type(heads.scale), self.kept)
 

@@ -375,9 +375,7 @@ def _members(
 
 def attending(statement: Statement, way: str) -> Statement:
     """Return a statement whose keys reach queries in a way, if it is fused attention or its gradient."""
-    if isinstance(statement, Attention):
-        return replace(statement, way=way)
-    return replace(statement, way=way) if isinstance(statement, AttentionGrad) else statement
+    return replace(statement, way=way) if isinstance(statement, Attention | AttentionGrad) else statement
 
 
 def attentions(statements: Iterable[object]) -> list[Attention]:
