@@ -62,10 +62,13 @@ class _Backward:
                 self.parts[x.name] = [self._tensor(x.name, "input")]
         for statement in reversed(self.forward.statements):
             name = "map_rule" if statement.kind == "map" else statement.kind
-            rule: Callable[[Any], None] | None = getattr(self, f"_{name}", None)
+            rule: Callable[[Any, str], None] | None = getattr(self, f"_{name}", None)
             if rule is None:
                 raise ProblemError(f"{statement} has no gradient here; leave out --backward")
-            rule(statement)
+            if statement.kind == "grouped":  # whose gradients come with the first of its kernel
+                rule(statement, "")
+            elif (gradient := self._gradient(statement.out)) is not None:
+                rule(statement, gradient)
         for name in (x.name for x in self.forward.tensors if x.role == "input" and x.name in self.parts):
             gradient = self._gradient(name)
             if gradient is None:
@@ -123,15 +126,15 @@ class _Backward:
         fused = tuple(dict.fromkeys(x for x in reads if x in in_pass))
         self.statements.append(Map(out, fn, reads, parameters, fused))
 
-    def _part(self, name: str, tensor: str) -> None:
-        self.parts.setdefault(name, []).append(tensor)
+    def _part(self, name: str, tensor: str = "") -> str:
+        """Add a part of the gradient by a tensor, a new one if none is given; return its name."""
+        part = tensor or self._tensor(name)
+        self.parts.setdefault(name, []).append(part)
+        return part
 
-    # Rules
+    # Rules: each writes the gradients by what a statement reads, given that by what it writes
 
-    def _multiply(self, x: Multiply) -> None:
-        gradient = self._gradient(x.out)
-        if gradient is None:
-            return
+    def _multiply(self, x: Multiply, gradient: str) -> None:
         by_a, by_b = _TRANSPOSED[x.trans]
         (of_out, of_a, of_b), (shares, share_a, share_b) = x.batch_axes, x.groups
         alike: dict[str, Any] = {"alpha": x.alpha, "batch": x.batch, "sequences": x.sequences}
@@ -145,20 +148,14 @@ class _Backward:
             out = next((y for y in self.parts.get(name, []) if y in self.added), None)
             how = alike | {"batch_axes": axes, "groups": groups, "beta": float(out is not None)}
             if out is None:
-                out = self._tensor(name)
-                self._part(name, out)
+                out = self._part(name)
                 self.added.add(out)
             self.statements.append(Multiply(out, *reads, trans, **how))
 
-    def _attention(self, x: Attention) -> None:
-        gradient = self._gradient(x.out)
-        if gradient is None:
-            return
+    def _attention(self, x: Attention, gradient: str) -> None:
         if x.cache:
             raise ProblemError(f"{x} reads a cache, so it has no gradient; leave out --backward")
-        outs = [self._tensor(y) for y in (x.q, x.k, x.v, *x.rotary)]
-        for name, out in zip((x.q, x.k, x.v, *x.rotary), outs, strict=True):
-            self._part(name, out)
+        outs = [self._part(y) for y in (x.q, x.k, x.v, *x.rotary)]
         how: dict[str, Any] = {
             y: getattr(x, y) for y in ("head", "share", "sequences", "causal", "scaled", "window")
         }
@@ -166,17 +163,10 @@ class _Backward:
         dq, dk, dv = outs[:3]
         self.statements.append(AttentionGrad(dq, dk, dv, x.q, x.k, x.v, x.out, x.lse, gradient, **how))
 
-    def _dispatch(self, x: Dispatch) -> None:
-        gradient = self._gradient(x.out)
-        if gradient is not None:
-            out = self._tensor(x.x)
-            self.statements.append(Combine(out, gradient, x.routing, gates=x.gates))
-            self._part(x.x, out)
+    def _dispatch(self, x: Dispatch, gradient: str) -> None:
+        self.statements.append(Combine(self._part(x.x), gradient, x.routing, gates=x.gates))
 
-    def _combine(self, x: Combine) -> None:
-        gradient = self._gradient(x.out)
-        if gradient is None:
-            return
+    def _combine(self, x: Combine, gradient: str) -> None:
         rows = self._tensor(x.x)
         self.statements.append(Dispatch(rows, gradient, x.routing, again=True))
         if not x.scale:
@@ -187,24 +177,19 @@ class _Backward:
         )
         made = next(products, None)
         if made is None:
-            gates, scaled = self._tensor(x.scale), self._tensor(x.x)
+            gates, scaled = self._part(x.scale), self._part(x.x)
             self._map(gates, "row_dot", x.x, rows)
             self._map(scaled, "mul_rows", rows, x.scale)
-            self._part(x.scale, gates)
-            self._part(x.x, scaled)
             return
         # A gate's gradient is that of the last multiply's operand times this, so nothing reads its product.
-        by_a, gates, scaled = self._tensor(made.a), self._tensor(x.scale), self._tensor(made.a)
+        by_a, gates, scaled = self._part(made.a), self._part(x.scale), self._tensor(made.a)
         self.statements.append(Grouped(by_a, rows, made.b, x.routing))
         self._map(gates, "row_dot", made.a, by_a)
         self._map(scaled, "mul_rows", made.a, x.scale)
-        weight = self._tensor(made.b)
-        self.statements.append(Grouped(weight, rows, scaled, x.routing, ("a",)))
+        self.statements.append(Grouped(self._part(made.b), rows, scaled, x.routing, ("a",)))
         self._map(by_a, "mul_rows", by_a, x.scale)
-        for name, part in ((x.scale, gates), (made.b, weight), (made.a, by_a)):
-            self._part(name, part)
 
-    def _grouped(self, x: Grouped) -> None:
+    def _grouped(self, x: Grouped, _: str) -> None:
         if x.beside:  # comes with the first of its kernel
             self.joint.insert(0, x)
             return
@@ -212,28 +197,23 @@ class _Backward:
         gradients = [(y, z) for y in members if (z := self._gradient(y.out)) is not None]
         beside = ""
         for member, gradient in gradients:
-            weight = self._tensor(member.b)
+            weight = self._part(member.b)
             pair = (gradient, member.a) if member.trans else (member.a, gradient)
             self.statements.append(Grouped(weight, *pair, member.routing, ("a",), beside=beside))
-            self._part(member.b, weight)
             beside = weight
         out = next((y for y in self.parts.get(x.a, []) if y in self.added), "")
         beside = ""
         for member, gradient in gradients:
             add = bool(out)
             if not out:
-                out = self._tensor(x.a)
-                self._part(x.a, out)
+                out = self._part(x.a)
                 self.added.add(out)
             trans = () if member.trans else ("b",)
             how: dict[str, Any] = {"add": add, "beside": beside}
             self.statements.append(Grouped(out, gradient, member.b, member.routing, trans, **how))
             beside = out
 
-    def _map_rule(self, x: Map) -> None:
-        gradient = self._gradient(x.out)
-        if gradient is None:
-            return
+    def _map_rule(self, x: Map, gradient: str) -> None:
         how: Mapping[str, Any] = x.parameters
         match x.fn:
             case "add" if how["factor"] == 1.0:
@@ -273,9 +253,7 @@ class _Backward:
     def _of(self, name: str, fn: str, *reads: str, **parameters: Any) -> None:
         """Write a part of the gradient by a tensor."""
         if name not in self.fixed:
-            out = self._tensor(name)
-            self._map(out, fn, *reads, **parameters)
-            self._part(name, out)
+            self._map(self._part(name), fn, *reads, **parameters)
 
     def _expression(self, x: Map, gradient: str) -> None:
         """Write the gradients of an expression by each of its operands."""
