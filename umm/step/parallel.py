@@ -7,7 +7,7 @@ from typing import Any
 
 from umm.errors import ProblemError, did_you_mean
 from umm.numbers import whole_in
-from umm.step.pipeline import FIXED_CHUNKS, SCHEDULES, chunks_per_stage
+from umm.step.pipeline import FIXED_CHUNKS, SCHEDULES
 
 PRECISIONS = ("bf16", "fp8", "fp8-block", "mxfp8", "nvfp4")
 OPTIMIZERS = ("adam", "muon", "sgd")
@@ -131,7 +131,7 @@ class Parallel:
     @property
     def chunks(self) -> int:
         """Chunks of layers of the whole pipeline."""
-        return self.pp * chunks_per_stage(self.schedule, self.vp)
+        return self.pp * FIXED_CHUNKS.get(self.schedule, self.vp)
 
     @property
     def every(self) -> int:

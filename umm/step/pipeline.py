@@ -74,11 +74,6 @@ class Timeline(NamedTuple):
         return [self.seconds - sum(end - begin for _, begin, end in stage) for stage in self.passes]
 
 
-def chunks_per_stage(schedule: str, virtual: int = 1) -> int:
-    """Return how many chunks each stage has; ``virtual`` unless the schedule fixes it."""
-    return FIXED_CHUNKS.get(schedule, virtual)
-
-
 def stage_of(chunk: int, stages: int, schedule: str) -> int:
     """Return the stage that has a chunk."""
     if schedule == "dualpipe-v":

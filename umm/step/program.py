@@ -13,11 +13,11 @@ from umm.program.chain import Chain
 from umm.program.tensors import Tensor
 from umm.step.pipeline import (
     BACKWARD,
+    FIXED_CHUNKS,
     FORWARD,
     WEIGHT,
     ZERO_BUBBLE,
     Chunk,
-    chunks_per_stage,
     stage_of,
     timeline,
 )
@@ -56,7 +56,7 @@ def pipeline_chain(
         raise ProblemError(
             f"interleaved stages take micro-batches by {stages}; {micro_batches} are no multiple"
         )
-    count = stages * chunks_per_stage(schedule, virtual)
+    count = stages * FIXED_CHUNKS.get(schedule, virtual)
     apart = schedule in ZERO_BUBBLE
     chunk = Chunk(1.0, 1.0 if apart else 2.0, 1.0 if apart else 0.0)
     line = timeline([chunk] * count, stages, micro_batches, schedule)

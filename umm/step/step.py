@@ -209,21 +209,21 @@ class Question:
         kept = sum(0.0 if p in inner else p.inputs + (0.0 if p in again else p.kept) for p in parts)
         if full:
             kept = self.shape.own_rows * self.model.hidden * BF16
-        cost = self.weights(layer, plain)._replace(
-            forward=sum(p.forward for p in parts),
+        weights = self.weights(layer, plain)
+        cost = _cost(parts, 3 * sum(p.issued for p in parts) + sum(p.issued for p in again), weights.dense)
+        cost = cost._replace(
             # Computed again with its multiply, a result is cast there.
-            data=sum(p.data for p in parts)
+            data=cost.data
             + sum(p.forward + (0.0 if full else p.recast) for p in again)
             + self.repeated(full) * sum(p.forward for p in parts if p.weight),
-            weight=sum(p.weight for p in parts),
-            sent=sum(p.sent for p in parts),
-            returned=sum(p.returned for p in parts) + sum(p.sent for p in again),
+            returned=cost.returned + sum(p.sent for p in again),
             kept=kept,
-            issued=3 * sum(p.issued for p in parts) + sum(p.issued for p in again),
+            experts=weights.experts,
+            wide=weights.wide,
+            wide_experts=weights.wide_experts,
             waits=self._waits(parts),
             # What is computed again of a layer stays while that layer's backward pass runs.
-            working=max((p.gradient for p in parts), default=0.0)
-            + sum(p.kept + (p.inputs if p in inner else 0.0) for p in again),
+            working=cost.working + sum(p.kept + (p.inputs if p in inner else 0.0) for p in again),
             placeholders=self._placeholders(parts),
         )
         cost = self._with_gathers(cost)
@@ -435,7 +435,7 @@ def _cost(parts: Sequence[Part], issued: float, dense: float) -> Cost:
     return Cost(
         sum(x.forward for x in parts), sum(x.data for x in parts), sum(x.weight for x in parts),
         sum(x.sent for x in parts), sum(x.returned for x in parts), sum(x.kept for x in parts), issued, dense,
-        wide=dense, working=max(x.gradient for x in parts),
+        wide=dense, working=max((x.gradient for x in parts), default=0.0),
     )  # fmt: skip
 
 
