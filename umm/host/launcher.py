@@ -265,7 +265,7 @@ def sweep_last(since: float, proxy: int) -> None:
     while ending:
         # The proxy, or a process of no other proxy, has files that are new.
         segments = set(_named(since, False))
-        ending = not is_dead(proxy) and any(_described(since, False))
+        ending = not is_dead(proxy) and any(_files(DESCRIPTIONS, OF_HYDRA, since, False))
         if segments and not ending:
             processes = {int(x.name) for x in _PROC.glob("[0-9]*")}
             for other in [x for x in processes if x != proxy and is_proxy(x)]:
@@ -278,7 +278,7 @@ def sweep_last(since: float, proxy: int) -> None:
 
 def _orphans(since: float) -> set[str]:
     segments = set(_named(since))
-    described = dict(_described(since))
+    described = dict(_files(DESCRIPTIONS, OF_HYDRA, since))
     if not segments and not described:
         return set()
     processes = [int(x.name) for x in _PROC.glob("[0-9]*")]
@@ -292,13 +292,11 @@ def _named(since: float, old: bool = True) -> Iterator[str]:
     return (path for name in (OF_MPICH, OF_UCX) for path, _ in _files(FOLDER, name, since, old))
 
 
-def _described(since: float, old: bool = True) -> Iterator[tuple[str, float]]:
-    """Yield this user's descriptions of the host, and when each was written."""
-    return _files(DESCRIPTIONS, OF_HYDRA, since, old)
+def _files(folder: Path, name: str, since: float, old: bool = True) -> Iterator[tuple[str, float]]:
+    """Yield this user's files whose names begin so and that are new, or old if these are wanted too.
 
-
-def _files(folder: Path, name: str, since: float, old: bool) -> Iterator[tuple[str, float]]:
-    """Yield this user's files whose names begin so and that are new, or old if these are wanted too."""
+    Each has the time of its last change.
+    """
     for path in folder.glob(f"{name}*"):
         with suppress(FileNotFoundError):
             status = path.stat()

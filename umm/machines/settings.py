@@ -182,7 +182,7 @@ def set_numbers(
     content: dict[str, Any] = dict(document)  # what changes is copied, the rest shared
     for key, text in settings.items():
         known = {"source": source or f"set to {text}"} | ({"assumed": True} if assumed else {})
-        targets = [] if is_apart(key) else _named(content, key, machine, words=True)
+        targets = [] if is_apart(key) else matching(content, key, machine, words=True)
         if _is_one(text):
             continue
         if is_apart(key):
@@ -222,13 +222,8 @@ CALLED_CARDS = ("nic", "card", "network")
 """How network cards are called that some files keep as ``fabric.nic``, some as ``network.card``."""
 
 
-def matching(machine: Machine, key: str) -> list[Numbered]:
-    """Return the numbers of a machine that a name or a pattern means; MachineError if there is none."""
-    return _named(machine.document, key, machine.name)
-
-
-def _named(content: Mapping[str, Any], key: str, machine: str, words: bool = False) -> list[Numbered]:
-    """Return the values that a name or a pattern means; a pattern means numbers alone."""
+def matching(content: Mapping[str, Any], key: str, machine: str, words: bool = False) -> list[Numbered]:
+    """Return the values that a name means, or the numbers of a pattern; MachineError if there are none."""
     is_name = words and not re.search(r"[*?]", key)
     plain = {name: item for name, item in content.items() if name not in CHOICES}
     known = list(_values(plain, "", ())) if is_name else numbers(plain)

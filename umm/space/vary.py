@@ -184,7 +184,7 @@ def knob(machine: Machine, name: str) -> Knob:
 
     MachineError if there is none. InputError for one that is not a quantity.
     """
-    values = [x.value for x in matching(machine, name)]
+    values = [x.value for x in matching(machine.document, name, machine.name)]
     if not all(isinstance(x, str | float) for x in values):
         raise InputError(f"{name} of {machine.name} cannot be scaled")
     return Knob(name, tuple(values))
