@@ -47,9 +47,7 @@ class Archive(Mapping[str, NDArray[Any]]):
                 return self._read(name, entry, stream)
         except (InputError, OSError):
             raise
-        except (
-            Exception
-        ) as error:  # zipfile, zlib and numpy's reading of a header answer damage with many types
+        except Exception as error:  # zipfile, zlib and numpy answer damage with many types
             reason = str(error).partition("\n")[0][:LONGEST]
             raise InputError(f"not a whole .npz file: array {name!r}: {reason}") from None
 

@@ -132,9 +132,8 @@ def program(asked: Described) -> str:
     a, b, c = problem.outside
     rows, cols, inner = (a.row_edges, c.row_edges), (b.col_edges, c.col_edges), (a.col_edges, b.row_edges)
     work: list[list[tuple[int, ...]]] = [[] for _ in range(problem.p)]
-    for (
-        op
-    ) in ops:  # cut where the matrices lie outside, which may be elsewhere than where they are multiplied
+    # Cut where the matrices lie outside, which may be elsewhere than where they are multiplied.
+    for op in ops:
         for m, n, k in product(_parts(op.m, rows), _parts(op.n, cols), _parts(op.k, inner)):
             work[op.rank].append((m.start, n.start, k.start, m.stop, n.stop, k.stop))
     tiles_in_words = {

@@ -163,9 +163,8 @@ def step(tensor: Matter, now: State, then: State, machine: Machine) -> float:
     x, y = tensor.layout(now), tensor.layout(then)
     if PARTIAL not in now and PARTIAL not in then:
         schedule = redistribute(x, y, machine=machine, dtype=tensor.dtype)
-        return (
-            executor("sim").makespan(schedule) if counted(schedule).words else 0.0
-        )  # all narrow what they have
+        # Without any words all narrow what they have.
+        return executor("sim").makespan(schedule) if counted(schedule).words else 0.0
     (axis,) = (i for i, (a, b) in enumerate(zip(now, then, strict=True)) if a != b)
     if now[axis] is None:
         return 0.0  # each narrows what it has

@@ -46,9 +46,8 @@ class Forward:
         """
         given = {f"d{x.name}" for x in self.chain.tensors} & {*self.chain.operand_names}
         copies = [x for x in of_kind(Copy, self.chain.statements) if self.tensors[x.x].is_input]
-        stored = {
-            x.out: x.x for x in copies if x.x not in given
-        }  # weights gathered from where they are stored
+        # Weights gathered from where they are stored.
+        stored = {x.out: x.x for x in copies if x.x not in given}
         names = stored | {x.reads[0]: x.out for x in self._unwritten if x.fn == NORM}
         kept = []
         for statement in self.chain.statements:

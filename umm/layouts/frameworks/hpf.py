@@ -103,9 +103,8 @@ def parts(template: list[Dimension], shape: tuple[int, int]) -> Parts:
     """
     over = [x for x in template if x.form != "*"]
     counts = [x.processors for x in over]
-    ranks = (
-        np.arange(prod(counts), dtype=np.int64).reshape(counts[::-1]).transpose()
-    )  # the first index fastest
+    # The first index is the fastest.
+    ranks = np.arange(prod(counts), dtype=np.int64).reshape(counts[::-1]).transpose()
     axes = {letter: [i for i, x in enumerate(over) if x.of == letter] for letter in "*ij"}
     edges, grid = [], []
     for letter, size in zip("ij", shape, strict=True):

@@ -49,9 +49,7 @@ class Stage(NamedTuple):
     # accumulate lanes are dealt out by, or none if rows have their lanes.
     columns: tuple[NDArray[Any], ...]
     payload: Ints  # bytes that each moves
-    fill: Callable[
-        [Problem, Details, int], Buffers
-    ]  # writes their operands for a problem; see `rows.assemble`
+    fill: Callable[[Problem, Details, int], Buffers]  # writes their operands; see `rows.assemble`
     # By rank the bytes of the pool slots of its temporaries, which come after those of all others; none if it
     # has no temporaries.
     pools: Sequence[Ints] = ()
