@@ -124,14 +124,10 @@ class Plane:
     def _lines(self, tensor: str, axis: int, span: Interval) -> Iterator[tuple[list[Place], Slice]]:
         """Yield the lines of places along which a panel goes, each with its part where it belongs."""
         owner = next(x for x, s in enumerate(self._spans(tensor, axis)) if s.intersect(span) == span)
-        if axis:
-            for i in range(self.rows):
-                tile = self.tile(tensor, i, owner)
-                yield [(i, j) for j in range(self.cols)], tile.cut(tile.rows, span)
-        else:
-            for j in range(self.cols):
-                tile = self.tile(tensor, owner, j)
-                yield [(i, j) for i in range(self.rows)], tile.cut(span, tile.cols)
+        for x in range(self.rows if axis else self.cols):
+            line = [(x, j) for j in range(self.cols)] if axis else [(i, x) for i in range(self.rows)]
+            tile = self.tile(tensor, *line[owner])
+            yield line, tile.cut(tile.rows, span) if axis else tile.cut(span, tile.cols)
 
     def _spread(self, tensor: str, axis: int, parts: Sequence[Interval], number: int) -> dict[int, Slice]:
         """Broadcast a panel along its lines and return where each rank has it."""
