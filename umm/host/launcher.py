@@ -6,7 +6,7 @@ import stat
 import sys
 import time as clocks
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager, suppress
 from pathlib import Path
 from threading import current_thread, main_thread
 from time import sleep, time
@@ -22,7 +22,9 @@ _PROC = Path("/proc")
 
 @contextmanager
 def handled(
-    numbers: tuple[signal.Signals, ...], handler: Callable[[int, Any], None], instead: Any = None
+    numbers: tuple[signal.Signals, ...],
+    handler: Callable[[int, Any], None] | signal.Handlers,
+    instead: Any = None,
 ) -> Iterator[None]:
     """Call a function on signals meanwhile, except those that are ignored or have a handler already.
 
@@ -40,18 +42,10 @@ def handled(
             signal.signal(number, usual[number])
 
 
-@contextmanager
-def ended_by_ctrl_c() -> Iterator[None]:
+def ended_by_ctrl_c() -> AbstractContextManager[None]:
     """Have Ctrl-C end this rank at once while MPI starts, as it waits for ranks that are gone."""
     usual = signal.getsignal(signal.SIGINT)
-    if usual == signal.SIG_IGN or current_thread() is not main_thread():
-        yield
-        return
-    signal.signal(signal.SIGINT, signal.SIG_DFL)
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGINT, usual)
+    return handled((signal.SIGINT,), signal.SIG_DFL, None if usual == signal.SIG_IGN else usual)
 
 
 def children(number: int) -> list[int]:
