@@ -351,10 +351,7 @@ class Outline:
             "tensors": [
                 {"name": x.name, "shape": [x.rows, x.cols], "dtype": x.dtype, "role": x.role}
                 | ({"experts": list(x.experts)} if x.experts else {})
-                | ({"whole": True} if x.whole else {})
-                | ({"head": x.head} if x.head else {})
-                | ({"context": x.context} if x.context else {})
-                | ({"stored": x.stored} if x.stored else {})
+                | {key: y for key in ("whole", "head", "context", "stored") if (y := getattr(x, key))}
                 for x in self.tensors
             ],
             "statements": [statement_to_dict(x) for x in self.statements],
@@ -444,15 +441,7 @@ def _shape(data: Any) -> Shape:
     context = whole_number(given.get("context", 0), f"context of tensor {shown(given['name'])}", 0)
     if context and rows % context:
         raise ProblemError(f"{rows} rows of tensor {shown(given['name'])} are no sequences of {context}")
-    return Shape(
-        given["name"],
-        rows,
-        cols,
-        given["dtype"],
-        given.get("role", "work"),
-        tuple(edges),
-        given.get("whole") is True,
-        whole_number(given.get("head", 0), f"head of tensor {shown(given['name'])}", 0),
-        context,
-        given.get("stored", ""),
-    )
+    head = whole_number(given.get("head", 0), f"head of tensor {shown(given['name'])}", 0)
+    texts = {key: given[key] for key in ("name", "dtype", "role", "stored") if key in given}
+    full = given.get("whole") is True
+    return Shape(rows=rows, cols=cols, experts=tuple(edges), whole=full, head=head, context=context, **texts)
