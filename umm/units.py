@@ -226,8 +226,7 @@ def range_in_words(seconds: float, ends: tuple[float, float]) -> str:
     >>> range_in_words(46.4e-3, (44.2e-3, 52.1e-3)), range_in_words(983e-6, (937e-6, 1.15e-3))
     ('44.2 to 52.1', '937 to 1150')
     """
-    unit = format_seconds(seconds).partition(" ")[2]
-    scale = {"s": 1.0, "ms": 1e-3, "µs": 1e-6, "ns": 1e-9}[unit]
+    scale = _TIME[format_seconds(seconds).partition(" ")[2]]
     low, high = (end / scale for end in ends)
     low_text, high_text = (f"{x:.0f}" if x >= 100 else f"{x:#.3g}".rstrip(".") for x in (low, high))
     return f"{low_text} to {high_text}"

@@ -214,13 +214,11 @@ def roofline(trace: Trace) -> style.Parts:
 def work_and_bytes(trace: Trace) -> "tuple[Floats, Floats]":
     """Return the flop each rank does, and the bytes it gets from others or adds into its tiles for them."""
     schedule = trace.schedule
-    flop = np.zeros(schedule.ranks)
     works = (schedule.rank >= 0) & (schedule.flop > 0)
-    np.add.at(flop, schedule.rank[works], schedule.flop[works])
-    received = np.zeros(schedule.ranks)
+    flop = np.bincount(schedule.rank[works], schedule.flop[works], schedule.ranks)
     moving = np.flatnonzero(schedule.src != schedule.dst)
-    np.add.at(received, schedule.dst[moving], schedule.payload[moving])
-    return flop, received
+    received = np.bincount(schedule.dst[moving], schedule.payload[moving], schedule.ranks)
+    return flop.astype(np.float64), received.astype(np.float64)
 
 
 def _slopes(trace: Trace) -> list[float]:

@@ -358,7 +358,7 @@ class Reader:
 
     def _linear(self, x: Any, weight: Any, bias: Any = None, *, node: Any) -> Any:
         letters = "abcdefgh"[: len(x.shape) - 1] if isinstance(x, (Value, Joined)) else ""
-        self.graph.label = self._label(node, "H")
+        self.graph.label = self._label(node)
         if not isinstance(weight, Value) or not isinstance(x, Value):
             return None
         made = self.graph.contract(x, weight, f"{letters}k", "nk", f"{letters}n")
@@ -370,14 +370,14 @@ class Reader:
             self.graph.leave_out("biases, added as a multiply writes")
         return made
 
-    def _label(self, node: Any, otherwise: str) -> str:
+    def _label(self, node: Any) -> str:
         stack = list((node.meta.get("nn_module_stack") or {}).values())
         path = stack[-1][0].split(".") if stack else []
         names = [x for x in path[-1:] if not x.isdigit()]
-        return f"{names[-1]}.out" if names else otherwise
+        return f"{names[-1]}.out" if names else "H"
 
     def _addmm(self, bias: Any, a: Any, b: Any, *, node: Any, beta: float = 1, alpha: float = 1) -> Any:
-        self.graph.label, shape = self._label(node, "H"), shape_of(node)
+        self.graph.label, shape = self._label(node), shape_of(node)
         made = self._matmul(a, b, node=node)
         if made is not None and alpha != 1:
             made = self.graph.elements("*", made, alpha, shape=shape)
