@@ -6,6 +6,7 @@ to a node once.
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
+from functools import partial
 from itertools import pairwise, permutations
 from typing import Any
 
@@ -83,6 +84,10 @@ class Nodes:
         hows = [each.to(x) for each in rounds for x in range(len(self.across))]
         return hows, other % len(rounds) * len(self.across) + step
 
+    def how(self, manner: way.Manner, rank: int, partner: int) -> How:
+        """Return how bytes go between two ranks of a node: the first may have a lane for each partner."""
+        return manner.to((self.place[partner] - self.place[rank]) % len(self.across))
+
     def part(self, piece: Slice, rank: int) -> Slice:
         """Return the share of a slice that belongs to a rank's place."""
         return way.parted(piece, self.place[rank], len(self.across))
@@ -144,12 +149,8 @@ class _Rooted:
         # Two more hops are inside nodes: at home before, or after, and in the others.
         share = self.nodes.part(at_root, self.root)
         self.chunks = ring.chunk_count(x, share, self._trails[self.root], inside=2)
-        self._manner, self._across = x.manner, x.manner.across
-
-    def how(self, rank: int, partner: int) -> How:
-        """Return how bytes go between two ranks of home: the first may have a lane for each partner."""
-        places = self.nodes.place
-        return self._manner.to((places[partner] - places[rank]) % len(self.nodes.across))
+        self._across = x.manner.across
+        self.how = partial(self.nodes.how, x.manner)  # how bytes go inside home
 
     def share(self, piece: Slice, owner: int, chunk: int) -> Slice:
         """Return a chunk of the share of a rank's place."""

@@ -7,13 +7,13 @@ groups.
 
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from itertools import permutations
 from typing import Any
 
 from umm.plans.collectives import direct, hierarchical, way
 from umm.plans.collectives.hierarchical import Nodes
 from umm.schedules.table.buffers import Slice
-from umm.schedules.writer.builder import How
 
 
 class _Planes:
@@ -32,12 +32,7 @@ class _Planes:
         self.manner = replace(x.manner.across, chunks=1)
         # One rank of a plane beside the root's group has nobody to relay for.
         self.straight = straight or len(self.groups.nodes) == 2
-        self._near = x.manner
-
-    def near(self, rank: int, partner: int) -> How:
-        """Return how bytes go inside a group: on a lane for each partner."""
-        places = self.groups.place
-        return self._near.to((places[partner] - places[rank]) % len(self.planes))
+        self.near = partial(self.groups.how, x.manner)  # how bytes go inside a group
 
     def share(self, chunk: int, chunks: int) -> Callable[[Slice, int], Slice]:
         """Return a function from a slice and a rank to the chunk of its share there."""

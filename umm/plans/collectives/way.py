@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cached_property, wraps
+from functools import cache, cached_property, wraps
 from typing import Any, Generic, TypeVar, cast
 
 import numpy as np
@@ -354,17 +354,14 @@ class Rooms:
 
 def sum_places(x: Reduce) -> Piece:
     """Return the slice of each rank's sum in a reduce: ``into`` at its rank, else ``room``."""
-    room = x.room
-    room_of = Rooms(
-        Exchange(
-            x.build,
-            x.ranks,
-            lambda rank, _: x.given(rank),
-            lambda _: x.into,
-            None if room is None else lambda rank, _: room(rank),
-        )
-    )
-    return lambda rank: room_of(rank, x.into.rank)
+
+    @cache
+    def place(rank: int) -> Slice:
+        if rank == x.into.rank:
+            return x.into
+        return room_for(x.build, x.given(rank), rank) if x.room is None else x.room(rank)
+
+    return place
 
 
 def in_parts(reduce_scatter: Writer, all_gather: Writer) -> Writer:
