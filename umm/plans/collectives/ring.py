@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from functools import partial
-from itertools import zip_longest
+from itertools import pairwise, zip_longest
 from math import sqrt
 from typing import Any
 
@@ -188,28 +188,31 @@ def trails(x: way.Exchange[Any, Any], ranks: Sequence[int], root: int) -> list[J
 def chunk_count(x: way.Exchange[Any, Any], piece: Slice, trails: Sequence[Journey], inside: int = 0) -> int:
     """Return in how many parts something follows itself along a chain.
 
-    With c parts the last arrives after c + h − 1 turns of latency + bytes / (c · bandwidth), where h are the
-    hops; that is least at c = √((h − 1) · bytes / (bandwidth · latency)).
+    With c parts the last arrives after one turn of latency + bytes / (c · bandwidth) at every hop, and c − 1
+    more at the slowest; that is least at c = √(seconds of all hops but the slowest / its latency), where
+    seconds are bytes / bandwidth.
 
     Args:
         inside: Hops before and after, on links that are faster.
     """
     if x.manner.chunks is not None:
         return x.manner.chunks
-    longest = max((len(trail.ranks) for trail in trails), default=0)
+    longest = max((trail.ranks for trail in trails), key=len, default=())
     # One hop has nothing to overlap with; chunks would only add latencies.
-    if longest + inside < 3:
+    if len(longest) + inside < 3:
         return 1
-    machine, itemsize = x.build.machine, x.build.tensors[piece.tensor].itemsize
-    ends = (machine.device_of(rank, x.build.ranks) for rank in trails[0].ranks[:2])
-    route = list(machine.route(*ends))
-    seconds = piece.elements * itemsize / trails[0].parts / float(machine.link_bandwidth[route].min())
-    latency = float(machine.link_latency[route].sum())
+    machine = x.build.machine
+    nbytes = piece.elements * x.build.tensors[piece.tensor].itemsize / trails[0].parts
+    devices = (machine.device_of(rank, x.build.ranks) for rank in longest)
+    routes = [list(machine.route(*hop)) for hop in pairwise(devices)]
+    seconds = [nbytes / float(machine.link_bandwidth[route].min()) for route in routes]
+    latencies = [float(machine.link_latency[route].sum()) for route in routes]
+    slowest, latency = max(zip(seconds, latencies, strict=True))
     # Without latency the formula diverges: more chunks are always better, so take the cap.
     if latency <= 0:
         return MOST_CHUNKS
-    # `longest` counts ranks, that is hops + 1, so h − 1 = longest + inside − 2.
-    return max(1, min(MOST_CHUNKS, round(sqrt((longest + inside - 2) * seconds / latency))))
+    others = sum(seconds) - slowest + inside * slowest
+    return max(1, min(MOST_CHUNKS, round(sqrt(others / latency))))
 
 
 def lane_of(build: Builder, group: str, side: int, manner: way.Manner) -> How:
