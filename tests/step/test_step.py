@@ -472,7 +472,7 @@ def test_the_table_and_the_head_stay_in_bfloat16():
 
 
 def test_nvfp4_keeps_as_much_as_was_allocated():
-    """The first stage of llama-3-405b on GB300 had 206.2 GiB when it ran out (Megatron-Bridge, issue 2221)."""
+    """The first stage of llama-3-405b on GB300 had 206.2 GiB as it ran out (Megatron-Bridge, issue 2221)."""
     sizes = {"ranks": 256, "batch": 1536, "tp": 4, "pp": 8, "vp": 4, "schedule": "interleaved"}
     one = step(find_model("llama-3-405b"), umm.machine("gb300-nvl72", nodes=4), "nvfp4", **sizes)
     assert sum(one.by_stage[0].values()) / 2**30 == pytest.approx(206.2, rel=0.01)
