@@ -29,6 +29,7 @@ KERNELS = st.builds(
     memory=st.just(3e12),
     tail=st.floats(0, 1),
     overlap=st.floats(0, 1),
+    alone=st.sampled_from([1.0, 1.5]),
     caution=st.sampled_from([0.9, 1.0, 1.3]),
     coarse=st.sampled_from([0, 128]),
     expected_feed=st.sampled_from([None, 5e11]),
@@ -160,6 +161,15 @@ def test_rows_alone_choose_the_tile_where_a_kernel_is_coarse():
     few, many = (x.seconds([128, 129], 64, 4096, c_itemsize=2) for x in (coarse, chosen))
     assert few[0] == many[0]
     assert few[1] == pytest.approx(2 * many[1])
+
+
+def test_units_are_faster_alone_up_to_what_all_reach_together():
+    """Of 10 units, 5 run 1.5 times as fast, 8 as fast as 10 together, which run at their rate."""
+    rest = {"rate": 1e12, "itemsize": 1, "feed": 1e15, "store": 1e15, "memory": 1e15, "alone": 1.5}
+    kernels = Kernels(**rest, units=10, tiles=((64, 64),), start_s=0.0, ramp_s=0.0)
+    took = kernels.seconds([5 * 64, 8 * 64, 10 * 64], 64, 6400, c_itemsize=2)
+    tile = 2 * 64 * 64 * 6400 / 1e12
+    assert took.tolist() == pytest.approx([tile / 1.5, tile * 0.8, tile], rel=1e-3)
 
 
 def test_rules_choose_the_tile_by_rows_columns_and_k():

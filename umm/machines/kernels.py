@@ -128,6 +128,11 @@ class Kernels:
         "tiles by rows, columns and k; the first that holds counts, the fastest tile if none is stated",
         (),
     )
+    alone: float = stated(
+        Annotated[float, Field(ge=1)],
+        "rate of a unit while few others have a tile, over that of each of all, which power holds down",
+        1.0,
+    )
     caution: float = stated(MoreThanZero, "factor by which a split must be faster to be chosen", 1.0)
     batched: float = stated(
         Annotated[float, Field(gt=0, le=1)], "share of the rate that kernels of a batch reach", 1.0
@@ -353,8 +358,8 @@ class Kernels:
     ) -> tuple[Floats, Floats, Ints]:
         """Return the seconds and waves of the kernel that the library chooses, and which it is."""
         r, c, s = self._choices
-        waves = np.ceil(m / r) * np.ceil(n / c) * batch * s / self.units
-        waves = np.maximum(1.0, self.tail * np.ceil(waves) + (1.0 - self.tail) * waves)
+        busy = np.ceil(m / r) * np.ceil(n / c) * batch * s / self.units
+        waves = np.maximum(1.0, self.tail * np.ceil(busy) + (1.0 - self.tail) * busy)
         # Parts of a split are added up in float32.
         ends = r * c * np.where(s > 1, 4 / (self.parts or self.store), c_itemsize / self.store) + self.ramp_s
         rest = (waves * (1.0 - self.overlap) + self.overlap) * ends
@@ -363,6 +368,9 @@ class Kernels:
         steps = waves * np.ceil(k / s / STEP) * STEP / np.where(batch > 1, self.batched, 1.0)
         steps = steps / np.where(s > 1, self.split_rate, 1.0)
         arithmetic, loaded = r * c * 2.0 / self.rate, (r + c * self.weights) * self.itemsize
+        if self.alone > 1.0:
+            # Tiles that do not fill the units raise the rate of each, not that of all together.
+            arithmetic = arithmetic * np.maximum(busy / waves, 1.0 / self.alone)
         took = steps * np.maximum(arithmetic, loaded / self.feed) + rest
         expected = took
         if self.expected_feed is not None:
