@@ -155,6 +155,25 @@ def test_slow_clocks_waits_and_an_idle_device_are_distinguished():
     assert "for other ranks" in causes(beside(late, kernels), MACHINE)[0].words
 
 
+@pytest.mark.parametrize(
+    ("name", "precision", "key"),
+    [
+        ("h100-8", "fp8", "peak.float8"), ("h100-8", "fp8-block", "peak.float8"),
+        ("b200-8", "nvfp4", "peak.float4"), ("mi300x-8", "bf16", "peak.bfloat16"),
+    ],
+)  # fmt: skip
+def test_a_setting_that_is_offered_is_a_number_of_the_machine(name, precision, key):
+    machine = umm.machine(name, {"nodes": "2"})
+    parallel = Parallel(ranks=16, batch=32, length=4096, precision=precision)
+    step = question(find_model("llama-3-8b"), parallel, rates_of(machine, precision))
+    kernels = step_kernels(step)
+    result = beside(profile_of(kineto(kernels, lambda x: 2.0 if x.kind == MULTIPLY else 1.0)), kernels)
+    setting = causes(result, machine, step.rates.dtype)[0].setting
+    assert setting == f"{key}=x0.50"
+    slower, dtype = umm.machine(name, {"nodes": "2", key: "x0.50"}), step.rates.dtype
+    assert slower.peak(dtype) == machine.peak(dtype) / 2
+
+
 def test_three_multiplies_stand_beside_the_one_that_is_all_of_them():
     """Queries, keys and values apart, as torch has them without fusing: matched by kind."""
     predicted = [Kernel(MULTIPLY, "", 3e-3, (4096, 6144, 4096))]

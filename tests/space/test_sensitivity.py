@@ -11,7 +11,7 @@ from umm.errors import InfeasibleError
 from umm.figures import decision_figure
 from umm.space import Space, map_over_memory, map_over_number, search
 from umm.space.budget import bytes_of_budget
-from umm.space.vary import knob, knobs
+from umm.space.vary import assumed, knob, knobs
 from umm.space.what_if.sensitivity import frontier, sensitivity
 
 PAPER = {"grids": "square", "granularity": "tile", "final": "reduce"}
@@ -47,6 +47,24 @@ def test_each_number_is_one_to_change_and_all_bandwidths_together():
     assert result["launch"].on(machine, 2.0).launch_s == 2 * machine.launch_s
     twice = result["memory_bandwidth"].on(machine, 2.0)
     assert twice.link_bandwidth[-1] == 2 * machine.link_bandwidth[-1]
+
+
+@pytest.mark.parametrize(
+    ("dtype", "key"),
+    [
+        ("float8_e4m3", "float8"), ("float8_e5m2", "float8"), ("float8_e4m3:128", "float8"),
+        ("float8_e4m3xfloat8_e5m2", "float8"), ("float4_e2m1", "float4"), ("complex64", "float32"),
+        ("bfloat16", "bfloat16"),
+    ],
+)  # fmt: skip
+def test_a_types_peak_and_efficiency_are_changed_by_their_names_in_the_file(dtype, key):
+    """What-if left out peak.float8, and ranges the assumed efficiency of float4."""
+    machine = umm.machine("b200-8")
+    (peak,) = [x for x in knobs(machine, 2, dtype) if x.name.startswith("peak.")]
+    assert peak.name == f"peak.{key}"
+    assert peak.on(machine, 0.5).peak(dtype) == machine.peak(dtype) / 2
+    varied = {x.name for x in assumed(machine, dtype) if "efficiency" in x.name}
+    assert varied == ({f"efficiency.{key}"} if key in ("float4", "float32") else set())
 
 
 def test_kernels_reach_the_same_share_of_another_memory_bandwidth():

@@ -58,6 +58,10 @@ class GemmLimits(NamedTuple):
 TF32 = ":tf32"  # behind the name of a machine that multiplies float32 so
 
 
+MATRIX_TYPES = {"float8": "float8_e4m3", "float4": "float4_e2m1"}
+"""Types of matrices whose numbers files and tables state by a shorter name."""
+
+
 @dataclass(frozen=True, eq=False, repr=False, kw_only=True)
 class Machine(DeviceNumbers):
     """A set of devices and the links between them; the same name and content is the same machine.
@@ -251,7 +255,7 @@ class Machine(DeviceNumbers):
     def law_of(self, rate: str) -> Kernels | None:
         """Return the kernels of a type as files call it, from memory with scales of blocks; None if none."""
         name, colon, block = rate.partition(":")
-        name = {"float8": "float8_e4m3", "float4": "float4_e2m1"}.get(name, name) + colon + block
+        name = MATRIX_TYPES.get(name, name) + colon + block
         kernels = self.kernels(name)
         return kernels if kernels is None or not block else kernels.from_memory
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any, NamedTuple, TypeVar
 
+from umm.dtypes import BLOCK, COMPLEX, has_blocks, rated
 from umm.errors import InputError, MachineError
 from umm.machines import Machine
 from umm.machines.corners import corners, moved_alone
@@ -99,9 +100,10 @@ def assumed(machine: Machine, dtype: str, unused: Collection[str] = ()) -> Itera
         dtype: Of the problem; peaks and efficiencies of others do not matter.
         unused: Keys that do not matter.
     """
-    dtype = _multiplied(machine, dtype)
+    name = peak_name(machine, dtype)
+    types = (name, f"{name}:{BLOCK}") if has_blocks(dtype) else (name,)
     for number, node in _assumed(machine):
-        of_other = number.path[1] in ("peak", "efficiency") and number.key.split(".")[-1] != dtype
+        of_other = number.path[1] in ("peak", "efficiency") and number.key.split(".")[-1] not in types
         if of_other or number.key == "devices.count" or not {*unused}.isdisjoint(map(str, number.path)):
             continue
         both = [(str(end), str(end).replace(" ", "")) for end in node["range"]] if "range" in node else HALVES
@@ -201,14 +203,22 @@ def knobs(machine: Machine, ranks: int, dtype: str) -> list[Knob]:
         for last in ("bandwidth", "latency"):
             each = [x for x in known if x.startswith("fabric.") and x.endswith(f".{last}")]
             names += ([f"fabric*{last}"] if len(each) > 1 else []) + each * (len(each) <= MOST_BANDWIDTHS)
-    names += [f"peak.{_multiplied(machine, dtype)}", *_OF_A_RANK]
+    names += [f"peak.{peak_name(machine, dtype)}", *_OF_A_RANK]
     # Zero times any factor is zero: such a number moves nothing.
     return [knob(machine, x) for x in names if "*" in x or not _is_zero(known.get(x, 0.0))]
 
 
-def _multiplied(machine: Machine, dtype: str) -> str:
-    """Return the type by which the machine's file names the peak of a type."""
-    return "tf32" if dtype == "float32" and machine.in_tf32 else dtype
+def peak_name(machine: Machine, dtype: str) -> str:
+    """Return the type by which the machine's file names the peak of a type: float8 of either of 8 bits.
+
+    >>> from umm.machines import machine
+    >>> [peak_name(machine("h100-8"), x) for x in ("bfloat16", "float8_e5m2", "float8_e4m3:128", "complex64")]
+    ['bfloat16', 'float8', 'float8', 'float32']
+    """
+    name = rated(machine.multiplied(COMPLEX.get(dtype, dtype)))
+    if name == "float32" and machine.in_tf32:
+        return "tf32"
+    return name if name in machine.document["devices"]["peak"] else name.partition("_")[0]
 
 
 def _is_zero(value: str | float) -> bool:

@@ -9,7 +9,7 @@ from umm.machines import Machine
 from umm.plans.collectives.library import domains, seconds_alone
 from umm.profiles.beside import Beside, Row
 from umm.profiles.kernel import ATTENTION, COLLECTIVES, MAP, MULTIPLY, Kernel
-from umm.space.vary import Knob, knobs
+from umm.space.vary import Knob, knobs, peak_name
 from umm.space.what_if.measured import REASONS, Turn, seek
 from umm.units import format_seconds, percent
 
@@ -37,7 +37,10 @@ def causes(result: Beside, machine: Machine, dtype: str = "bfloat16") -> list[Ca
     if not 1 / ANOTHER < apart < ANOTHER:
         words = f"kernels take {apart:.3g} times the prediction: is it of the same model, step and ranks?"
         return [Cause(words, abs(result.measured_s - result.predicted_s))]
-    known, profile = [*_links(result, machine, dtype), *_kernels(result, dtype)], result.profile
+    known, profile = (
+        [*_links(result, machine, dtype), *_kernels(result, peak_name(machine, dtype))],
+        result.profile,
+    )
     waits, idle = sum(x.waits for x in result.rows), profile.span_s - profile.busy_s
     if waits > WAITS * result.measured_s:
         words = (
@@ -119,8 +122,12 @@ def _knob(machine: Machine, dtype: str, far: bool) -> Knob | None:
     return next(iter(single or known), None)
 
 
-def _kernels(result: Beside, dtype: str) -> Iterator[Cause]:
-    """Yield a cause for each of multiplies, attention and maps of both sides that is too slow."""
+def _kernels(result: Beside, peak: str) -> Iterator[Cause]:
+    """Yield a cause for each of multiplies, attention and maps of both sides that is too slow.
+
+    Args:
+        peak: Type by which the machine's file names the peak of multiplies.
+    """
     for kind in (MULTIPLY, ATTENTION, MAP):
         rows = [x for x in result.rows if x.kind == kind and x.predicted and x.measured]
         shaped = [x for x in rows if x.by == "shape"] or rows
@@ -137,7 +144,7 @@ def _kernels(result: Beside, dtype: str) -> Iterator[Cause]:
             words = (
                 f"multiplies take {slow:.2f} times as long: power or heat holds the clock, or another type"
             )
-            setting = f"peak.{dtype}=x{1 / slow:.2f}"
+            setting = f"peak.{peak}=x{1 / slow:.2f}"
         elif kind == ATTENTION:
             words, setting = f"attention takes {slow:.2f} times as long: another kernel than the file's", ""
         else:
