@@ -143,6 +143,17 @@ def test_a_type_whose_name_holds_anothers_is_not_taken_for_it(columns, cells, dt
     assert row.dtype == dtype
 
 
+@pytest.mark.parametrize(("dtype", "peak"), [("tf32", 494.5e12), ("fp8", 1979e12)])
+def test_types_by_their_names_in_files_are_fitted(dtype, peak):
+    """16384^3 at 0.6 of the peak: the efficiency that is fitted predicts it, and that of float32 stays."""
+    rate = 0.6 * peak
+    gemms = read_log(f"dtype,m,n,k,us\n{dtype},16384,16384,16384,{2 * 16384**3 / rate * 1e6}\n", "a")
+    result = fit(gemms)
+    (number,) = result.numbers
+    assert number.key == f"devices.efficiency.{'float8' if dtype == 'fp8' else dtype}"
+    assert result.residuals[0].error == pytest.approx(0, abs=0.01)
+
+
 @pytest.mark.parametrize("name", ["h200-1", "pvc-12-planes"])
 def test_messages_set_nothing_where_a_machine_lists_its_links_or_has_none(name):
     """A latency of messages belongs to one of several links, or to none; the fit leaves it open."""

@@ -212,6 +212,8 @@ def test_a_file_that_is_no_such_table_is_refused(tmp_path, head, row, result):
 def test_times_in_another_unit_are_refused_or_doubted(tmp_path):
     """2 x 8192^3 flop take 1.11 ms at the 989.4 Tflop/s of H100; 1.57 us would be 708 times that."""
     to = ["--from", "h100-8", tmp_path / "m.toml"]
+    eight_bits = table(tmp_path, "fp8,8192,8192,8192,0.00085", name="eight.csv")
+    assert "is 653.6 times the peak" in command("machine", "import", "--kernels", eight_bits, *to).stderr
     right, fast, slow = (
         table(tmp_path, f"bfloat16,8192,8192,8192,{x}", "bfloat16,8,8,8,0.001", name=f"{x}.csv")
         for x in ("1.57", "0.00157", "1570")

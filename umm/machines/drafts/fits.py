@@ -13,7 +13,7 @@ from umm.errors import MachineError
 from umm.machines.build import build
 from umm.machines.drafts.logs import Log, Message, Multiplied, Timed
 from umm.machines.library import Pace, considered
-from umm.machines.machine import Machine
+from umm.machines.machine import MATRIX_TYPES, Machine
 from umm.machines.settings import scaled
 from umm.numbers import parse_real
 from umm.units import counted, parse_seconds
@@ -292,16 +292,19 @@ def _gemms(result: Fitted, gemms: list[Multiplied], source: str) -> None:
         result.unsaid.append("GEMMs without a type: add a column dtype")
     for dtype in dict.fromkeys(x.dtype for x in gemms if x.dtype):
         rows = [x for x in gemms if x.dtype == dtype]
-        if dtype not in machine.peaks or dtype not in tables or not isinstance(tables[dtype]["value"], float):
+        peaks = result.content["devices"]["peak"]
+        if dtype not in peaks or dtype not in tables or not isinstance(tables[dtype]["value"], float):
             result.unsaid.append(f"GEMMs in {dtype}: the file has no peak, or a table by shape, for it")
             continue
-        ideal = [2.0 * x.m * x.n * x.k * x.batch / machine.peak(dtype) for x in rows]
-        share = [float(machine.gemm_efficiency(dtype, x.m, x.n, x.k, x.batch)) for x in rows]
+        of_type, name = (machine.with_tf32(), "float32") if dtype == "tf32" else (machine, dtype)
+        name = MATRIX_TYPES.get(name, name)
+        ideal = [2.0 * x.m * x.n * x.k * x.batch / of_type.peak(name) for x in rows]
+        share = [float(of_type.gemm_efficiency(name, x.m, x.n, x.k, x.batch)) for x in rows]
         takes = [y / z + machine.launch_s for y, z in zip(ideal, share, strict=True)]
         large = [i for i, x in enumerate(ideal) if x > 20 * machine.launch_s] or list(range(len(rows)))
         ratio = exp(median(log(takes[i] / rows[i].seconds) for i in large))
         old = tables[dtype]["value"]
-        new = min(1.0, float(f"{old * ratio:.3g}"))
+        new = min(max(1.0, old), float(f"{old * ratio:.3g}"))  # some go beyond the data sheet's peak
         kept = {key: x for key, x in tables[dtype].items() if key not in ("range", "assumed")}
         tables[dtype].clear()
         tables[dtype].update(kept | {"value": new, "source": source, "measured": True})

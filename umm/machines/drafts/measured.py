@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 from umm.errors import InputError, did_you_mean
 from umm.files import read_bytes
-from umm.machines.machine import Machine
+from umm.machines.machine import MATRIX_TYPES, Machine
 from umm.machines.tables import COLUMNS, MOST_ROWS
 from umm.numbers import real_in, whole_in
 from umm.quoting.terminal import visible
@@ -87,7 +87,8 @@ def doubt_of(rows: Mapping[tuple[str, int, int, int], float], machine: Machine) 
     shares: dict[tuple[str, int, int, int], float] = {}
     long_shares = []
     for (dtype, m, n, k), seconds in rows.items():
-        ideal = 2.0 * m * n * k / machine.peaks.get(dtype.partition(":")[0], math.inf)
+        name = dtype.partition(":")[0]
+        ideal = 2.0 * m * n * k / machine.peaks.get(MATRIX_TYPES.get(name, name), math.inf)
         shares[dtype, m, n, k] = ideal / seconds
         if ideal > LONG_S:
             long_shares.append(ideal / seconds)
