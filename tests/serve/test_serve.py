@@ -429,6 +429,13 @@ def test_a_deployment_without_room_ends_in_3_with_one_that_fits(model, flags, re
     assert fits is None or good("serve", "--machine", "h100-8", "--model", model, *flags, *fits[1].split())
 
 
+def test_weights_beyond_what_engines_fill_are_named_where_requests_wait():
+    """78.3 of 79.6 GiB: one request fits the device, and engines fill 90 % of it."""
+    asked = ("serve", "--machine", "h100-8", "--model", "deepseek-v3", "--tp", 8, "--precision", "fp8")
+    text = " ".join(good(*asked, "--concurrency", 64).split())
+    assert "63 requests, without room in the caches: weights leave none of the 90 % of a device" in text
+
+
 WIDE = {
     "hidden_size": 4096, "num_hidden_layers": 4, "num_attention_heads": 32, "num_key_value_heads": 8,
     "intermediate_size": 1024, "vocab_size": 32000, "num_experts": 32, "num_experts_per_tok": 4,

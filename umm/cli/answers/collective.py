@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from contextlib import ExitStack
 from dataclasses import replace
+from textwrap import wrap
 from typing import Any, NamedTuple
 
 from rich.console import Console
@@ -128,7 +129,9 @@ def fuse(asked: Fuse) -> None:
         console.print(FUSED.format("way", "time", "exposed", "").rstrip(), style="bold")
         for way in result.ways:
             seconds = map(format_seconds, (way.seconds, way.exposed_s))
-            console.print(FUSED.format(way.name, *seconds, way.note))
+            line = FUSED.format(way.name, *seconds, way.note)
+            indent = " " * len(FUSED.format("", "", "", ""))
+            console.print("\n".join(wrap(line, console.width, subsequent_indent=indent)))
         console.print(result.verdict)
 
     asked.answer(result.record, shown)

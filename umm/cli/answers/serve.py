@@ -14,7 +14,7 @@ from umm.program.models.split import check_split
 from umm.program.models.weights import cache_bits
 from umm.serve.deployment import Deployment
 from umm.serve.rates import QUANTIZED, STORED, find_engine
-from umm.serve.serve import check_room, rates_of, table_shares, with_fewest_ranks
+from umm.serve.serve import USED, check_room, device_memory, rates_of, table_shares, with_fewest_ranks
 from umm.serve.serve import serve as predict
 from umm.units import format_bytes, format_seconds, percent
 
@@ -114,6 +114,8 @@ def serve(asked: Serve) -> None:
             table.add_row(name.upper(), f"{seconds} ({' to '.join(ends)})")
         if result.running < 0.99 * d.concurrency:
             lacking = "the caches or chunks" if d.chunk else "the caches"
+            if result.memory["weights"] > USED * device_memory(machine):
+                lacking += f": weights leave none of the {percent(USED)} of a device that engines fill"
             waiting = f"{d.concurrency - result.running:.0f} requests"
             table.add_row("waiting", f"{waiting}, without room in {lacking}")
         digits = 0 if result.tokens_per_second >= 10 else 3
