@@ -124,7 +124,7 @@ def seconds(tensor: Matter, now: State, then: State, machine: Machine) -> float:
         if state in done:
             continue
         done.add(state)
-        for after in _next(tensor, state, then):
+        for after in _next(state, then):
             if after in done or taken >= best.get(then, inf):
                 continue
             total = taken + step(tensor, state, after, machine)
@@ -134,7 +134,7 @@ def seconds(tensor: Matter, now: State, then: State, machine: Machine) -> float:
     return inf
 
 
-def _next(tensor: Matter, state: State, then: State) -> Iterator[State]:
+def _next(state: State, then: State) -> Iterator[State]:
     """Yield the placements that may follow one, the wanted one first."""
     if PARTIAL not in state:
         if PARTIAL not in then:

@@ -86,7 +86,7 @@ def flags(group: Mapping[str, Flag]) -> Any:
     return field(default=None, metadata={"flags": group})
 
 
-def argument(*names: str, **settings: Any) -> Any:
+def argument(**settings: Any) -> Any:
     """Return a field that an argument of the command sets."""
     return field(default=None, metadata={"argument": settings})
 

@@ -72,12 +72,12 @@ def held_by(edges: Ints, places: int) -> Held:
     return tuple(merged(parts[place::places]) for place in range(places))
 
 
-def dealt(ranges: Held, size: int) -> tuple[Ints, list[int]]:
+def dealt(ranges: Held) -> tuple[Ints, list[int]]:
     """Return edges of parts that, dealt out in turn, give places these ranges, and the order of the places.
 
     Empty parts stand where a place has nothing in its turn.
 
-    >>> edges, order = dealt((((4, 6),), ((0, 4),)), 6)
+    >>> edges, order = dealt((((4, 6),), ((0, 4),)))
     >>> edges.tolist(), order
     ([0, 4, 6], [1, 0])
     """

@@ -64,7 +64,7 @@ def parts_of(shape: tuple[int, int], meshed: Meshed) -> Parts:
     edges, orders = [], []
     for dim, size in enumerate(shape):
         cuts = [(meshed.ranks.shape[axis], use.split) for axis in axes[dim] if (use := meshed.uses[axis])]
-        cut, order = dealt(held_along(size, cuts), size)
+        cut, order = dealt(held_along(size, cuts))
         edges.append(cut)
         orders.append(order)
     places = meshed.ranks.transpose([*copies, *axes[0], *axes[1]])

@@ -253,7 +253,7 @@ def _pruned(keys: Keys, block: Any, number: int, usual: Mixer | None, hidden: in
     inner = Keys(block, path)
     attention, ffn = inner.inner("attention"), inner.inner("ffn")
     if attention is not None:
-        mixer = pruned(attention, usual, hidden)
+        mixer = pruned(attention, usual)
         list(attention.rest())
     gated = _gated(keys, family)
     parts: tuple[Expansion, ...] = ()

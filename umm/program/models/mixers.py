@@ -306,7 +306,7 @@ def mamba_of(keys: Keys, hidden: int = 0) -> Mamba | Selective:
     return Mamba(heads, head, groups, state, conv, bias, conv_bias, keys.flag("mamba_rms_norm", default=True))
 
 
-def pruned(block: Keys, usual: Attention, hidden: int) -> Mixer | None:
+def pruned(block: Keys, usual: Attention) -> Mixer | None:
     """Return the attention of a pruned layer: with fewer heads of keys, as one matrix, or none.
 
     Source: Bercovich et al. (2024), Puzzle; ``block_configs`` of nvidia's Nemotron NAS models.
