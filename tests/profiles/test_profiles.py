@@ -438,6 +438,7 @@ def test_kernels_belong_to_the_step_that_launched_them_where_only_the_host_marks
         event("cuda_runtime", "hipLaunchKernel", ts, 1, {"correlation": number}, 9, 9)
         for number, ts in enumerate((995, 1005, 1015), 1)
     ]
+    launches += [event("cuda_driver", "cuLaunchKernel", 1016, 0, {"correlation": 3}, 9, 9)]
     marks = [event("user_annotation", f"ProfilerStep#{i}", 1000 + 10 * i, 10, {}, 9, 9) for i in (0, 1)]
     result = profile_of([*kernels, *launches, *marks])
     assert [x.start for x in result.kernels] == [pytest.approx(1050e-6), pytest.approx(1150e-6)]

@@ -174,15 +174,13 @@ def _launching(events: Sequence[Mapping[str, Any]]) -> dict[str, tuple[str, Any]
 
 def _launches(events: Iterable[Mapping[str, Any]]) -> dict[str, float]:
     """Return when the host launched each correlation, in seconds; none that two processes have."""
-    known: dict[str, float] = {}
-    twice = set()
+    known: dict[str, dict[str, float]] = {}
     for event in events:
         if _category(event).endswith(("_runtime", "_driver")) and "correlation" in _args(event):
-            correlation = str(_args(event)["correlation"])
-            if correlation in known:
-                twice.add(correlation)
-            known[correlation] = _number(event, "ts") / 1e6
-    return {x: at for x, at in known.items() if x not in twice}
+            moments = known.setdefault(str(_args(event)["correlation"]), {})
+            # A call of the runtime may contain one of the driver with the same correlation.
+            moments.setdefault(str(event.get("pid")), _number(event, "ts") / 1e6)
+    return {x: at for x, moments in known.items() if len(moments) == 1 for at in moments.values()}
 
 
 def _marks(events: Iterable[Mapping[str, Any]], device: str) -> tuple[tuple[tuple[float, float], ...], bool]:
