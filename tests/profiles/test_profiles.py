@@ -454,6 +454,26 @@ def test_a_stray_copy_on_the_first_device_is_not_taken_for_the_profile():
     assert result.devices == 3
 
 
+@pytest.mark.parametrize("pid", ["[TP{0:02d}] {1}", "{0}000{1}"])
+def test_ranks_of_a_merged_file_are_devices_of_their_own(pid):
+    """SGLang's merger writes rank 1's device 0 as "[TP01] 0", others add 1000 a rank; ids are the same.
+
+    Rank 0 multiplies 64 x 64 x 64 and rank 1, in another stage, 64 x 64 x 128, both at device 0.
+    """
+    events = []
+    for rank in (0, 1):
+        host, device = (pid.format(rank, x) for x in (4242, 0))
+        args = {"External id": 5, "Input Dims": [[64, 64 * (rank + 1)], [64 * (rank + 1), 64]]}
+        events.append(event("cpu_op", "aten::mm", 0, 5, args, host, host))
+        events.append(event("kernel", "gemm", 10, 20, {"External id": 5, "device": 0, "stream": 7}, device))
+        events.append(event("gpu_user_annotation", "ProfilerStep#1", 10, 30 + rank, {}, device, 7))
+    result = profile_of(events)
+    assert (result.devices, len(result.kernels)) == (2, 1)
+    assert result.span_s == pytest.approx(30e-6)
+    if pid.startswith("["):
+        assert result.kernels[0].shape == (64, 64, 64)
+
+
 def test_parts_of_a_multiply_split_along_k_are_one_call():
     sizes = {"External id": 4, "Input Dims": [[64, 8192], [8192, 64]]}
     events = [event("cpu_op", "aten::mm", 0, 5, sizes, 9, 9)]

@@ -46,6 +46,18 @@ def profile_of(content: Any) -> Profile:
     """
     events = content["traceEvents"] if isinstance(content, Mapping) else content
     complete = [x for x in events if isinstance(x, Mapping) and x.get("ph") == "X"]
+    kernel_events = [x for x in complete if _category(x) in KERNELS]
+    if not kernel_events:
+        raise InputError(
+            "no kernels are in the profile; record it with activities=[ProfilerActivity.CPU, "
+            "ProfilerActivity.CUDA] (torch.profiler), and record_shapes=True for the sizes of multiplies"
+        )
+    by_pid = _by_pid(kernel_events)
+    device, devices = _device([(_device_of(x, by_pid), x) for x in kernel_events])
+    chosen = [x for x in kernel_events if _device_of(x, by_pid) == device]
+    process = str(chosen[0].get("pid")).rpartition(" ")[0]
+    if by_pid and process:  # "[TP00] 0" of a merged file, whose other ranks have the same ids
+        complete = [x for x in complete if str(x.get("pid")).startswith(f"{process} ")]
     # The innermost operator of each external id, with the sizes of its operands.
     operators: dict[str, tuple[str, Any]] = {}
     for event in complete:
@@ -54,21 +66,12 @@ def profile_of(content: Any) -> Profile:
             sizes = args.get("Input Dims", args.get("Input dims"))
             operators[str(args[ID])] = str(event.get("name", "")), sizes
     operators |= _launching(complete)
-    rows = [(_lane(x), x) for x in complete if _category(x) in KERNELS]
-    if not rows:
-        raise InputError(
-            "no kernels are in the profile; record it with activities=[ProfilerActivity.CPU, "
-            "ProfilerActivity.CUDA] (torch.profiler), and record_shapes=True for the sizes of multiplies"
-        )
-    device, devices = _device(rows)
-    chosen = [(lane, x) for lane, x in rows if lane[0] == device]
-    kernels = [_kernel(lane, x, operators) for lane, x in chosen]
-    marks, launched = _marks(complete, device)
+    kernels = [_kernel(device, x, operators) for x in chosen]
+    marks, launched = _marks(complete, device, by_pid)
     # A host that marks the steps runs ahead of its device: a kernel belongs to the step that launched it.
     launches = _launches(complete) if launched else {}
     moments = [
-        launches.get(str(_args(x).get("correlation")), k.start)
-        for (_, x), k in zip(chosen, kernels, strict=True)
+        launches.get(str(_args(x).get("correlation")), k.start) for x, k in zip(chosen, kernels, strict=True)
     ]
     # Warm-up and what is cut at either end belong to no step.
     starts = [start for start, _ in marks]
@@ -109,13 +112,25 @@ def _joined(kernels: list[Kernel]) -> list[Kernel]:
     return rows
 
 
-def _device(rows: Sequence[tuple[tuple[str, str], Mapping[str, Any]]]) -> tuple[str, int]:
+def _by_pid(events: Sequence[Mapping[str, Any]]) -> bool:
+    """Return whether kernels of each process id are of one device.
+
+    Kineto writes the device there too. Tools that merge the files of ranks change it, and leave the number
+    that each rank's process has for its device in the arguments.
+    """
+    devices: dict[str, set[str]] = {}
+    for event in events:
+        devices.setdefault(str(event.get("pid", "")), set()).add(_device_of(event, False))
+    return "" not in devices and all(len(x) == 1 for x in devices.values())
+
+
+def _device(rows: Sequence[tuple[str, Mapping[str, Any]]]) -> tuple[str, int]:
     """Return the first device with at least half as much kernel time as the busiest, and the devices' number.
 
     Other processes of a host leave a stray kernel or copy on its first device.
     """
     busy: dict[str, float] = {}
-    for (device, _), event in rows:
+    for device, event in rows:
         took = max(0.0, _number(event, "dur")) if _category(event) == "kernel" else 0.0
         busy[device] = busy.get(device, 0.0) + took
     most = max(busy.values())
@@ -141,9 +156,9 @@ def _args(event: Mapping[str, Any]) -> Mapping[str, Any]:
     return args if isinstance(args, Mapping) else {}
 
 
-def _lane(event: Mapping[str, Any]) -> tuple[str, str]:
-    args = _args(event)
-    return str(args.get("device", event.get("pid", ""))), str(args.get("stream", event.get("tid", "")))
+def _device_of(event: Mapping[str, Any], by_pid: bool) -> str:
+    pid = str(event.get("pid", ""))
+    return pid if by_pid else str(_args(event).get("device", pid))
 
 
 def _launching(events: Sequence[Mapping[str, Any]]) -> dict[str, tuple[str, Any]]:
@@ -183,7 +198,9 @@ def _launches(events: Iterable[Mapping[str, Any]]) -> dict[str, float]:
     return {x: at for x, moments in known.items() if len(moments) == 1 for at in moments.values()}
 
 
-def _marks(events: Iterable[Mapping[str, Any]], device: str) -> tuple[tuple[tuple[float, float], ...], bool]:
+def _marks(
+    events: Iterable[Mapping[str, Any]], device: str, by_pid: bool
+) -> tuple[tuple[tuple[float, float], ...], bool]:
     """Return start and end of each marked step, and whether they are the host's.
 
     A step is as this device marks it, else another one, else the host. A device marks it for each of its
@@ -193,7 +210,7 @@ def _marks(events: Iterable[Mapping[str, Any]], device: str) -> tuple[tuple[tupl
     for event in events:
         name = str(event.get("name", ""))
         if name.startswith("ProfilerStep#"):
-            start, lane = _number(event, "ts") / 1e6, _lane(event)[0]
+            start, lane = _number(event, "ts") / 1e6, _device_of(event, by_pid)
             end = start + _number(event, "dur") / 1e6
             order = 0
             if _category(event) == "gpu_user_annotation":
@@ -215,9 +232,7 @@ def _marks(events: Iterable[Mapping[str, Any]], device: str) -> tuple[tuple[tupl
     return tuple(steps), all(x[0] == 0 for x in marks.values())
 
 
-def _kernel(
-    lane: tuple[str, str], event: Mapping[str, Any], operators: Mapping[str, tuple[str, Any]]
-) -> Kernel:
+def _kernel(device: str, event: Mapping[str, Any], operators: Mapping[str, tuple[str, Any]]) -> Kernel:
     """Return an event as a kernel."""
     args, name = _args(event), str(event.get("name", ""))
     seconds, start = _number(event, "dur") / 1e6, _number(event, "ts") / 1e6
@@ -225,6 +240,7 @@ def _kernel(
         raise InputError(f"an event of the profile takes {seconds:g} s")
     operator, sizes = operators.get(str(args.get(ID)), ("", None))
     kind = spoken(str(args.get("Collective name", ""))) or kind_of(name, operator)
+    lane = device, str(args.get("stream", event.get("tid", "")))
     plain = Kernel(kind, name, seconds, start=start, lane=lane)
     if kind in COLLECTIVES:
         ranks = int(_number(args, "Group size"))
