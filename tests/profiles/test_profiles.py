@@ -17,7 +17,7 @@ from umm.errors import InputError
 from umm.profiles import chakra
 from umm.profiles.beside import beside
 from umm.profiles.files import load_profile
-from umm.profiles.kernel import ATTENTION, COLLECTIVES, MAP, MULTIPLY, Kernel, Profile, kind_of
+from umm.profiles.kernel import ATTENTION, COLLECTIVES, COPY, MAP, MULTIPLY, Kernel, Profile, kind_of
 from umm.profiles.kineto import profile_of
 from umm.program.models import find_model
 from umm.space.what_if.measured import explanations, turns_of_step
@@ -38,7 +38,9 @@ def asked(model="llama-3-8b", **sizes):
 @pytest.mark.parametrize(
     "sizes",
     [
-        {"fsdp": 0, "tp": 8}, {"fsdp": 0, "tp": 2, "pp": 2, "batch": 64}, {"fsdp": 0, "tp": 2, "cp": 2},
+        {"fsdp": 0, "tp": 8}, {"fsdp": 0, "tp": 2, "pp": 2, "batch": 64},
+        {"fsdp": 0, "pp": 4, "vp": 2, "schedule": "interleaved"},
+        {"fsdp": 0, "pp": 4, "vp": 2, "schedule": "dualpipe-v"}, {"fsdp": 0, "tp": 2, "cp": 2},
         {"fsdp": 0, "recompute": "full"}, {"fsdp": 0, "recompute": "selective", "tp": 4},
         {"fsdp": 0, "model": "mixtral-8x7b", "ep": 8},
         {"fsdp": 0, "model": "mixtral-8x7b", "ep": 8, "recompute": "moe_act", "keep_bf16": "last:3"},
@@ -47,10 +49,11 @@ def asked(model="llama-3-8b", **sizes):
 def test_a_steps_kernels_take_the_seconds_of_its_stage(sizes):
     """Multiplies, attention and maps, but for the update's, make up the price of the pipeline's stage."""
     question_ = asked(**sizes)
-    stage, count = question_.stages[0], question_.parallel.micro_batches
-    kernels = [x for x in step_kernels(question_) if x.name != "update"]
-    compute = sum(x.seconds * x.calls for x in kernels if x.kind not in COLLECTIVES)
-    assert compute == pytest.approx(count * (stage.forward + stage.data + stage.weight), rel=1e-9)
+    count = question_.parallel.micro_batches
+    for number, stage in enumerate(question_.stages):
+        kernels = [x for x in step_kernels(question_, number) if x.name != "update"]
+        compute = sum(x.seconds * x.calls for x in kernels if x.kind not in COLLECTIVES)
+        assert compute == pytest.approx(count * (stage.forward + stage.data + stage.weight), rel=1e-9)
 
 
 def test_a_profile_is_put_beside_the_pipeline_stage_of_its_rank(tmp_path):
@@ -492,6 +495,9 @@ def test_parts_of_a_multiply_split_along_k_are_one_call():
         ("triton_tem_fused_flex_attention_0", "", ATTENTION),
         ("void at::native::elementwise_kernel<128, 4, at::native::gpu_kernel_impl<…>>", "aten::addmm", MAP),
         ("void vllm::cross_device_reduce_1stage<__nv_bfloat16, 8>(…)", "", "all-reduce"),
+        ("ncclDevKernel_Generic_4(ncclDevKernelArgsStorage<4096ul>)", "c10d::allreduce_", "all-reduce"),
+        ("ncclDevKernel_Generic_4(ncclDevKernelArgsStorage<4096ul>)", "nccl:_all_gather_base", "all-gather"),
+        ("__amd_rocclr_copyBuffer.kd", "aten::copy_", COPY),
         ("fused_moe_kernel", "", MULTIPLY),
         ("void marlin::Marlin<__nv_bfloat16, 256, 4, 16, 4>(…)", "", MULTIPLY),
     ],

@@ -111,7 +111,7 @@ _KINDS = (
             re.I,
         ),
     ),
-    (COPY, re.compile(r"memcpy|memset", re.I)),
+    (COPY, re.compile(r"memcpy|memset|rocclr_(copy|fill)buffer", re.I)),
 )
 
 
@@ -143,7 +143,8 @@ def kind_of(name: str, operator: str = "") -> str:
         return "all-reduce"
     if _MAPS.search(name):
         return MAP
-    if _LIBRARY.search(name) and (collective := spoken(name)):
+    # RCCL has one kernel for all of its collectives, which the operator names.
+    if _LIBRARY.search(name) and (collective := spoken(name) or spoken(operator)):
         return collective
     for text in (name, operator):
         for kind, pattern in _KINDS:
