@@ -467,6 +467,64 @@ def test_a_quantised_file_is_served_in_its_type_and_says_so(quantization, precis
     assert ("quantization_config" in words) == bool(quantization)
 
 
+NARROW = {f"model.layers.{i}.self_attn.{x}_proj": {"quant_algo": "FP8"} for i in range(4) for x in "qkvo"}
+WIDER = {f"model.layers.{i}.mlp.experts": {"quant_algo": "NVFP4"} for i in range(4)}
+
+
+@pytest.mark.parametrize(
+    ("quantization", "precision"),
+    [
+        ({"quant_method": "mxfp4", "modules_to_not_convert": ["self_attn"]}, "nvfp4"),
+        ({"quant_method": "fp8", "weight_block_size": [128, 128]}, "fp8-block"),
+        ({"quant_method": "modelopt", "quant_algo": "MIXED_PRECISION", "quantized_layers": NARROW | WIDER},
+         "nvfp4"),
+        ({"quant_method": "awq", "bits": 4, "group_size": 128}, "int4"),
+    ],
+)  # fmt: skip
+def test_weights_of_a_quantised_file_take_the_bytes_that_it_stores(quantization, precision, tmp_path):
+    """MXFP4 has 4.25 bits a weight, where NVFP4 has 4.5; modules that stay in bfloat16 have 16."""
+    path = tmp_path / "config.json"
+    path.write_text(json.dumps(WIDE | {"quantization_config": quantization}))
+    model = find_model(str(path))
+    nbytes = served(model, concurrency=1, precision=precision).memory["weights"]
+    assert nbytes == pytest.approx(sum(count(model).by_type.values()), rel=2e-3)
+    other = served(model, concurrency=1, precision="bf16").memory["weights"]
+    assert other == pytest.approx(2 * count(model).parameters)
+
+
+def test_weights_outside_experts_multiply_in_the_type_of_the_file(tmp_path):
+    """8 bits with one scale a tensor, as the file says, or with scales of blocks, as is usual of mixtures."""
+    path, machine = tmp_path / "config.json", umm.machine("b200-8", kernels="trtllm")
+    path.write_text(json.dumps(WIDE | {"quantization_config": {"quant_method": "fp8"}}))
+    model = find_model(str(path))
+    outside = [
+        rates_of(x, machine, Deployment(1024, 1024, 1, precision="fp8"), "trtllm").outside
+        for x in (model, replace(model, quantization={}))
+    ]
+    assert outside == ["fp8", "fp8-block"]
+
+
+def test_ranks_have_the_matrices_that_they_multiply_whole():
+    """deepseek-v3's latent vectors, and heads of keys that are fewer than ranks, in bfloat16."""
+    model = find_model("deepseek-v3")
+    one, eight = (served(model, tp=x, concurrency=1, precision="bf16").memory["weights"] for x in (1, 8))
+    latent, norms = 61 * 7168 * (1536 + 512 + 64), 61 * (2 * 7168 + 1536 + 512)
+    routers = 58 * (7168 + 1) * 256
+    assert eight - one / 8 == pytest.approx(2 * (latent + routers + norms) * 7 / 8, rel=1e-6)
+    few = replace(SMALL, layers=(replace(SMALL.layers[0], mixer=replace(SMALL.layers[0].mixer, kv_heads=2)),))
+    one, eight = (served(few, tp=x, concurrency=1).memory["weights"] for x in (1, 8))
+    assert eight - one / 8 == 2 * (2 * 4096 * 256 * (1 / 2 - 1 / 8) + 2 * 4096 * 7 / 8)
+
+
+def test_short_prompts_share_a_chunk():
+    """64 requests of 8 tokens for 2 answered begin 32 prompts an iteration, which multiply together."""
+    sizes = {"input": 8, "output": 2, "concurrency": 64, "chunk": 512}
+    together = served(**sizes)
+    alone = served(**sizes | {"concurrency": 2})
+    assert together.tpot < together.decode + 12 * (alone.mixed - alone.decode)
+    assert together.tokens_per_second > 15 * alone.tokens_per_second
+
+
 def test_a_head_in_8_bits_is_read_and_kept_so_where_the_file_names_it():
     """qwen3-32b: 151,936 rows of 5,120 weights took 2 bytes each, whatever the file says of lm_head."""
     model, named = find_model("qwen3-32b"), {"quant_method": "modelopt", "quant_algo": "MIXED_PRECISION"}

@@ -1,5 +1,6 @@
 """Seconds of a serving engine's kernels on a machine."""
 
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import lru_cache
@@ -23,6 +24,7 @@ from umm.machines import Machine
 from umm.machines.engines import VERSION
 from umm.plans.collectives.library import seconds_alone
 from umm.program.functions.attention import Heads
+from umm.program.models.count import count
 from umm.program.models.layers import Attention, LinearAttention, Mamba, Model
 from umm.program.models.weights import Quantization
 from umm.units import parse_seconds
@@ -50,7 +52,7 @@ QUANTIZED = {
 """Precision of the weights that a ``quantization_config`` names. MXFP4 takes the kernels of 4-bit floats that
 the engine has."""
 OUTSIDE = {"nvfp4": "bf16", "int4": "bf16", "fp8": "fp8-block"}
-"""Precision outside the experts of a mixture, where it is another."""
+"""Usual precision outside the experts of a mixture, where it is another: 8 bits have scales of blocks."""
 SKEW = 1.01  # exponent of the power law of experts' loads
 STORED = {"bf16": 2.0, "fp8": 1.0, "fp8-block": 1.0, "nvfp4": 0.5625, "int4": 0.53}
 """Bytes of a weight, with its scales."""
@@ -130,6 +132,28 @@ def kernels_of(engine: str, model: Model, machine: Machine) -> str:
     return f"{engine}+{backend}" if engine == "sglang" and backend and heads and measured else engine
 
 
+@lru_cache(64)
+def stored_type(model: Model) -> str:
+    """Return the type of most of a model's weights by its file, one of :data:`QUANTIZED`; empty without."""
+    nbytes = count(model).by_type if model.quantization else {}
+    elements = {x: nbytes[x] / STORED[QUANTIZED[x]] for x in nbytes if x in QUANTIZED}
+    return max(elements, key=elements.__getitem__, default="")
+
+
+@lru_cache(64)
+def outside_of(model: Model, precision: str) -> str:
+    """Return the precision outside a mixture's experts: the file's, if its weights have the one asked for."""
+    if QUANTIZED.get(stored_type(model)) != precision:
+        return OUTSIDE.get(precision, precision)
+    types, elements = Quantization(model), Counter[str]()
+    for number, layer in enumerate(model.layers):
+        for weight in layer.weights(model.hidden):
+            if weight.linear and not weight.module.startswith("mlp.experts"):
+                name = types.stored(weight.module, True, number).name
+                elements[QUANTIZED.get(name, "bf16")] += weight.elements
+    return max(elements, key=elements.__getitem__)
+
+
 def head_of(model: Model, precision: str) -> str:
     """Return the precision of a model's head: its file's, if weights are served in few bits.
 
@@ -146,15 +170,10 @@ class Rates:
     machine: Machine  # with the engine's kernels where its file has them
     engine: Engine
     precision: str  # type of the weights' multiplies
-    mixture: bool = False  # whether the model has experts; few bits are those of their weights alone then
+    outside: str = "bf16"  # precision outside experts; that of all weights of a model without
     head: str = "bf16"  # precision of the multiply by which a token's logits come
     laws: float = 1.0  # factor of the seconds of attention and experts by the machine's laws
     _known: dict[tuple[object, ...], float] = field(default_factory=dict, compare=False, repr=False)
-
-    @property
-    def outside(self) -> str:
-        """Precision outside experts: checkpoints of mixtures store experts alone in 4 bits, 8 in blocks."""
-        return OUTSIDE.get(self.precision, self.precision) if self.mixture else self.precision
 
     @property
     def dense(self) -> str:

@@ -1,6 +1,7 @@
 """A deployment in steady state: seconds to the first token and for each further one, tokens/s, memory."""
 
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from math import exp
 from typing import NamedTuple
 
@@ -8,11 +9,12 @@ from umm.errors import InfeasibleError, MachineError, ProblemError
 from umm.machines import Machine
 from umm.plans.collectives.library import hears
 from umm.program.models.count import STATE_BYTES
-from umm.program.models.layers import Model
+from umm.program.models.layers import Layer, Model, Weight
 from umm.program.models.split import check_split, split
+from umm.program.models.weights import Quantization
 from umm.serve.deployment import Deployment
 from umm.serve.layers import Batch, key_bytes, seconds_of
-from umm.serve.rates import STORED, Rates, find_engine, head_of
+from umm.serve.rates import QUANTIZED, STORED, Rates, find_engine, head_of, outside_of, stored_type
 from umm.units import format_bytes
 
 USED = 0.9  # share of a device's memory that engines fill (vLLM: `--gpu-memory-utilization`)
@@ -55,7 +57,8 @@ def rates_of(model: Model, machine: Machine, deployment: Deployment, engine: str
             f"--moe-tp {deployment.moe_tp} splits experts, and {model.name} has none; leave out --moe-tp"
         )
     precision = deployment.precision
-    return Rates(machine, find_engine(engine), precision, mixture, head_of(model, precision))
+    outside = outside_of(model, precision) if mixture else precision
+    return Rates(machine, find_engine(engine), precision, outside, head_of(model, precision))
 
 
 def device_memory(machine: Machine) -> float:
@@ -193,7 +196,8 @@ def _times(model: Model, d: Deployment, rates: Rates, prefill: Deployment | None
     prompt = iteration(model, Batch(model.hidden, 0, 0, d.input, d.input, where, rates), 1)
     beside, mixed, host = prompt, 0.0, engine.gap_s + engine.row_s * rows
     if d.chunk and prefill is None:  # one batch reads weights once
-        tokens = min(d.chunk, d.input)
+        # As many prompts begin in an iteration as end, so short ones share its chunk.
+        tokens = min(d.chunk, d.input * max(1, round(at_once / d.output)))
         mixed = iteration(model, Batch(model.hidden, rows, context, tokens, d.input, d, rates), rows + 1)
         beside, mixed = (mixed - decode) * d.input / tokens, mixed + host
     decode += host
@@ -239,24 +243,56 @@ def stalls(prompts: float, groups: int) -> float:
     return total
 
 
+REPLICATED = ("q_a_proj", "kv_a_proj_with_mqa", "indexer.w", "_latent_proj")
+"""Parts of the names of matrices that each tensor parallel rank has in full, as their kernels multiply them.
+
+Source: vLLM, deepseek_v2.py and nemotron_h.py (ReplicatedLinear).
+"""
+
+
 def _memory(model: Model, d: Deployment, rates: Rates) -> dict[str, float]:
     """Return the bytes of a rank by part."""
     shared, groups = d.experts_split
     ends = {
         x.module: x.elements * STORED[rates.head if x.module == "lm_head" else "bf16"] for x in model.ends()
     }
-    dense = sum(ends.values()) / d.tp
-    experts = 0.0
-    for layer, count in model.kinds.items():
-        for weight in layer.weights(model.hidden):
+    nbytes = sum(ends.values()) / d.tp
+    for layer, of_file in _layers(model, d.precision):
+        for weight, stored in zip(layer.weights(model.hidden), of_file, strict=True):
             if weight.module.startswith("mlp.experts"):
-                experts += count * weight.elements * STORED[rates.precision] / (shared * groups)
+                nbytes += weight.elements * (stored or STORED[rates.precision]) / (shared * groups)
             else:
-                dense += count * weight.elements * STORED[rates.outside] / d.tp
+                stored = stored or STORED[rates.outside if weight.linear else "bf16"]
+                nbytes += weight.elements * stored * _part(weight, layer, d.tp)
     return {
-        "weights": dense + experts,
+        "weights": nbytes,
         "cache": _kept(model, d.cache_bits, d.input + d.output, d.tp) * d.sequences,
     }
+
+
+def _part(weight: Weight, layer: Layer, tp: int) -> float:
+    """Return the share of a weight outside experts that each of some tensor parallel ranks has."""
+    if not weight.linear or any(x in weight.module for x in REPLICATED):
+        return 1.0
+    if weight.module in ("self_attn.k_proj", "self_attn.v_proj"):
+        heads = getattr(layer.mixer, "kv_heads", tp)
+        return split(heads, tp) / heads
+    return 1.0 / tp
+
+
+@lru_cache(64)
+def _layers(model: Model, precision: str) -> list[tuple[Layer, list[float]]]:
+    """Return each layer with the bytes of an element of its weights by the model's file; 0 for usual ones.
+
+    The file decides where it stores most weights in the precision that is asked for.
+    """
+    types = Quantization(model)
+    if QUANTIZED.get(stored_type(model)) != precision:
+        return [(x, [0.0] * len(list(x.weights(model.hidden)))) for x in model.layers]
+    return [
+        (x, [types.stored(y.module, y.linear, number).bits / 8 for y in x.weights(model.hidden)])
+        for number, x in enumerate(model.layers)
+    ]
 
 
 def _kept(model: Model, bits: int, tokens: float, tp: int = 1) -> float:

@@ -8,12 +8,11 @@ from rich.console import Console
 from umm.cli.commands.serve import CACHES, Serve
 from umm.cli.printed.output import facts
 from umm.errors import InputError, MachineError, ProblemError
-from umm.program.models.count import count
 from umm.program.models.layers import Model
 from umm.program.models.split import check_split
 from umm.program.models.weights import cache_bits
 from umm.serve.deployment import Deployment
-from umm.serve.rates import QUANTIZED, STORED, find_engine
+from umm.serve.rates import QUANTIZED, STORED, find_engine, stored_type
 from umm.serve.serve import USED, check_room, device_memory, rates_of, table_shares, with_fewest_ranks
 from umm.serve.serve import serve as predict
 from umm.units import format_bytes, format_seconds, percent
@@ -23,12 +22,10 @@ def _stored(asked: Serve, model: Model) -> str:
     """Return the precision that most of a model's weights have by its file, and say so where it quantises."""
     if not model.quantization:
         return "bf16"
-    nbytes = count(model).by_type
-    elements = {x: nbytes[x] / STORED[QUANTIZED[x]] for x in nbytes if x in QUANTIZED}
-    if not elements:
+    name = stored_type(model)
+    if not name:
         asked.output.note("quantization_config is not priced: weights are bf16; --precision takes another")
         return "bf16"
-    name = max(elements, key=elements.__getitem__)
     precision = QUANTIZED[name]
     asked.output.note(
         f"most weights are {name} by quantization_config, priced as {precision}, "
