@@ -16,8 +16,8 @@ class Load:
     clock: float = stated(Share, "clock after seconds of multiplies, over that of the first ones", CLOCK)
     power: float = stated(Power, "power limit of a device as it is delivered", 0.0)
     attention: float = stated(Factor, "rate of attention in a step over that of its kernels alone", 1.0)
-    # Multiprocessors and memory that collectives take; 0.3 is assumed where a file does not state it.
-    contention: float = stated(Share, "of a collective's time, by which kernels beside it are longer", 0.3)
+    # Multiprocessors and memory that collectives take; H100's where a file does not state it.
+    contention: float = stated(Share, "of a collective's time, by which kernels beside it are longer", 0.7)
     host: float = stated(Factor, "seconds of its host to issue a kernel, over those of an x86 server", 1.0)
     host_link: float = stated(Bandwidth, "between a device and its host, one direction", 55e9)
     host_memory: float = stated(Bandwidth, "of the host's memory, a device's share", 60e9)
