@@ -90,6 +90,61 @@ def test_ranks_without_their_siblings_exchange_over_one_tier():
     )
 
 
+@pytest.mark.parametrize("what", ["broadcast", "reduce"])
+@pytest.mark.parametrize("machine", ["h100-8", "a10-8", "mi300x-8", "rtx-pro-6000-8"])
+def test_one_root_takes_what_the_law_says_of_any_size(machine, what):
+    """Two rounds of up to four chunks, whose latencies may be longer than the start of the library."""
+    for ranks in (3, 4, 8):
+        for log in range(4, 34, 2):
+            law = choose(machine_of(machine), what, tuple(range(ranks)), ranks, 2**log).seconds
+            assert seconds(what, 2**log, machine, ranks) == pytest.approx(law, rel=0.09), (ranks, log)
+
+
+@pytest.mark.parametrize("what", ["broadcast", "reduce"])
+@pytest.mark.parametrize(
+    ("name", "nodes"), [("h100-8", 2), ("b200-8", 3), ("h100-8", 4), ("mi300x-8", 2), ("b200-8", 16)]
+)
+def test_a_chain_of_nodes_from_one_root_takes_about_what_the_law_says(name, nodes, what):
+    """A card passes its whole share on: 1 GiB of two nodes was charged twice of that, and 4 MiB 2.5 times."""
+    machine = umm.machine(name, nodes=nodes)
+    p = machine.default_ranks
+    for log in range(10, 33, 4):
+        law = choose(machine, what, tuple(range(p)), p, 2**log).seconds
+        took = seconds(what, 2**log, machine)
+        assert took == pytest.approx(law, rel=0.37 if nodes > 8 else 0.28), log
+        assert took > closed_form(what, 2**log, machine, p)
+
+
+@pytest.mark.parametrize("what", ["broadcast", "reduce"])
+@pytest.mark.parametrize("name", ["aurora-12", "pvc-12-planes"])
+def test_one_link_to_a_lone_tile_carries_all_from_or_to_its_root(name, what):
+    """Both tiles of one GPU and one of another: 128 MiB over one link of 26.5 GB/s take 5.1 ms, not 3.3."""
+    for ranks, root in ((3, 0), (3, 2), (5, 4), (11, 10)):
+        machine = machine_of(name)
+        schedule = umm.collective(
+            what, nbytes=2**27, machine=machine, ranks=ranks, root=root, algorithm="library"
+        )
+        assert executor("sim").makespan(schedule) >= closed_form(what, 2**27, machine, ranks, root)
+
+
+@pytest.mark.parametrize("name", ["mi300x-8", "mi355x-8", "h100-8", "b200-8"])
+@pytest.mark.parametrize("what", [*FOUR, "broadcast", "reduce"])
+def test_links_with_less_latency_make_no_nodes_start_later(name, what):
+    """What a node alone waits was taken for its start, which half the latency then put .5 us off."""
+    for nodes, log in ((1, 10), (2, 5), (2, 19), (4, 25)):
+        machine = umm.machine(name, nodes=nodes)
+        half, p = with_settings(machine, {"fabric.latency": "x0.5"}), machine.default_ranks
+        took, less = (choose(x, what, tuple(range(p)), p, 2**log).seconds for x in (machine, half))
+        assert less <= took
+
+
+@pytest.mark.parametrize("log", [15, 22, 26])
+def test_a_reduce_is_no_slower_by_links_with_less_latency(log):
+    """One latency too many was taken off the library's start, so half of it made a reduce .5 us slower."""
+    half = with_settings(machine_of("mi325x-8"), {"fabric.latency": "x0.5"})
+    assert seconds("reduce", 2**log, half) <= seconds("reduce", 2**log, "mi325x-8") * (1 + 1e-9)
+
+
 def test_chunks_that_cross_nodes_do_not_race():
     schedule = umm.collective("all-reduce", nbytes=2**24, machine="h100-8 nodes=2")
     assert choose(umm.machine("h100-8", nodes=2), "all-reduce", tuple(range(16)), 16, 2**24).chunks > 1

@@ -58,6 +58,7 @@ PIPELINED = 4
 """The same of what goes over the two tiers inside a node, or through the ranks of one from or to a root."""
 BETWEEN = {"all-to-all": ("pairwise",), "all-reduce": ("ring", "tree", "tree-ll")}
 """Ways of collectives between nodes; of others rings."""
+LEAST_ROOTED = 0.5  # what bounds take for the least share of what links of a reduce are charged
 LEAST_BETWEEN = 0.25  # what bounds take for the least charge between nodes, or between the tiers of one
 FLAGGED = 2.0
 """Bytes on a link for each byte by the protocol of small sizes, which sends a flag with every 4 bytes.
@@ -212,8 +213,8 @@ def least(machine: Machine, what: str, ranks: Sequence[int], total: int) -> tupl
     starts = [pace.start.number if pace.hides else pace.start_s(len(ranks)) for pace in paces]
     waits = [start - PHASES.get(what, 1) * latency for start in starts]
     least_charge = min(charge(pace, what, len(ranks), width) for pace in paces)
-    # `_rooted` takes half of the bytes off at most, and all of the wait.
-    return (least_charge / 2, min(0.0, *waits)) if what == "reduce" else (least_charge, min(waits))
+    # `_rooted` may take all of the wait.
+    return (least_charge * LEAST_ROOTED, min(0.0, *waits)) if what == "reduce" else (least_charge, min(waits))
 
 
 def _over_tiers(
@@ -235,7 +236,16 @@ def _over_tiers(
     far, latency = hears(machine, tuple(group[0] for group in groups), total)
     width, near = hears(machine, tuple(groups[0]), total)
     if what in ROOTED:
-        return _rooted_over_tiers((n, q), nbytes, (far, latency), (width, near), name, pace)
+        # Each place of a group moves its share by all links of its plane to or from the root's group; the
+        # root moves all of it inside its own group.
+        takes, within = nbytes / q / pace.rate(n, far), nbytes / pace.rate(q, width)
+        start, most = pace.start_s(n * q), max(1, min(PIPELINED, nbytes // (n * q) // LEAST_CHUNK))
+        how = _in_rounds(
+            what, n, (start, takes), latency, (n - 1) / n, most, LEAST_BETWEEN, (within, 2 * near)
+        )
+        over, slower = how.share * far * takes * q / nbytes, how.share * width * within / nbytes
+        seconds = start + max(takes, within)
+        return Choice(name, how.wait_s, slower, over, how.chunks, seconds, how.straight, groups=n)
     # Each of the n · q ranks owns one share; n − 1 shares come over the far links, and n · (q − 1) pass the
     # near ones, since a sibling passes on what it got for the other.
     share = phases * nbytes / (n * q)
@@ -257,36 +267,67 @@ def _over_tiers(
     return Choice(name, wait, slower, over, chunks, start + longer, groups=n)
 
 
-def _rooted_over_tiers(
-    groups: tuple[int, int],
-    nbytes: int,
-    far: tuple[float, float],
-    inside: tuple[float, float],
-    name: str,
-    pace: "Pace",
-) -> Choice:
-    """Return how a library does a broadcast or a reduce of some groups of some ranks, by planes."""
-    # Each place of a group moves its share by all links of its plane to or from the root's group; the root
-    # moves all of it inside its own group.
-    (n, q), (wide, latency), (width, near) = groups, far, inside
-    takes, within = nbytes / q / pace.rate(n, wide), nbytes / pace.rate(q, width)
-    start = pace.start_s(n * q)
-    seconds = start + max(takes, within)
+class Rounds(NamedTuple):
+    """How chunks go between a root and the other ranks."""
+
+    share: float  # of what links are charged that the schedule's coarser chunks leave
+    chunks: int  # chunks that follow each other
+    straight: bool  # whether the root deals with every rank itself; else ranks pass on a share each
+    wait_s: float  # seconds before the first transfer
+
+
+def _in_rounds(
+    what: str,
+    ranks: int,
+    seconds: tuple[float, float],
+    latency: float,
+    last: float,
+    most: int,
+    least_share: float,
+    inside: tuple[float, float] = (0.0, 0.0),
+) -> Rounds:
+    """Choose the rounds of a broadcast or a reduce that take as long as the library does.
+
+    Args:
+        seconds: Those before the first bytes, and those in which the bytes pass the root's links.
+        last: The part of those bytes that ranks still exchange once the last chunk is with them, or before a
+            sum's first one goes to the root, if there is one chunk.
+        most: Most chunks.
+        least_share: Least share of the charge.
+        inside: Seconds of all bytes over nearer links behind these, and the latencies there.
+    """
+    (start, takes), choices = seconds, []
+    for straight, chunks in product((False, True) if ranks > 2 else (True,), range(1, most + 1)):
+        # A chunk's two messages with a rank take two latencies, and a third one follows, in a reduce while
+        # the root still hears.
+        busy = takes * (ranks - 1.0 if straight else 1.0 + last / chunks) + inside[0] / chunks
+        latencies = latency * (chunks if straight else 2 * chunks + 1) + inside[1]
+        if what == "reduce" and not straight and not inside[0]:
+            latencies -= min(latency, takes * last / (1.0 + last / chunks))
+        choices.append((chunks, straight, busy, latencies))
+    return _fitted(start, start + max(takes, inside[0]), choices, least_share)
+
+
+def _fitted(
+    start: float, seconds: float, choices: Iterable[tuple[int, bool, float, float]], least_share: float
+) -> Rounds:
+    """Return the rounds that come closest to a library's seconds, which start with a wait.
+
+    Args:
+        choices: Chunks, whether they go straight, the seconds in which their bytes move, and their latencies.
+        least_share: Least share of the charge.
+    """
+    # The library's chunks are finer than the schedule's: what the first and the last chunk take beside the
+    # root's links is taken off what all links are charged.
     candidates = []
-    for straight, chunks in product((False, True) if n > 2 else (True,), range(1, PIPELINED + 1)):
-        if chunks > max(1, nbytes // (n * q) // LEAST_CHUNK):
-            continue
-        # The library's chunks are finer than the schedule's: what the first and the last chunk take inside
-        # groups, and relays of the last one, or sums of the first, are taken off what all links are charged.
-        relays = n - 1.0 if straight else 1.0 + (n - 1) / (n * chunks)
-        latencies = latency * (chunks if straight else 2 * chunks + 1) + 2 * near
-        wait, busy = max(0.0, start - latencies), takes * relays + within / chunks
-        share = max(LEAST_BETWEEN, min(1.0, (seconds - wait - latencies) / busy))
-        candidates.append((max(seconds, wait + latencies + share * busy), -share, chunks, straight, wait))
+    for chunks, straight, busy, latencies in choices:
+        wait = max(0.0, start - latencies)
+        share = max(least_share, min(1.0, (seconds - wait - latencies) / busy))
+        late = max(0.0, round((wait + latencies + share * busy) / seconds - 1.0, 9))
+        candidates.append((late, -share, chunks, straight, wait))
     # Of the fastest the one whose links are charged most of what they carry.
     _, less, chunks, straight, wait = min(candidates)
-    over, slower = -less * wide * takes * q / nbytes, -less * width * within / nbytes
-    return Choice(name, wait, slower, over, chunks, seconds, straight, groups=n)
+    return Rounds(-less, chunks, straight, wait)
 
 
 @lru_cache(maxsize=64)
@@ -328,19 +369,23 @@ def _between(
     p, share = n * q, nbytes if what == "all-to-all" else nbytes / q
     card, latency = hears(machine, tuple(node[0] for node in nodes), total)
     inside = _inside(machine, what, nodes[0], total, nbytes, n, paces)
-    moved = phases * share * (n - 1) / n
+    # A chain from or to a root passes on the whole of a card's share, of others each node its own part.
+    around_once, moved = (share, share) if what in ROOTED else (share * (p - 1) / p, share * (n - 1) / n)
+    moved *= phases
     # Bytes through one card: a ring (2) · share · (p − 1)/p, a tree what its inner nodes send, the
     # low-latency tree one share a level, pairwise what every pair exchanges.
     crossing = {
-        "ring": phases * share * (p - 1) / p, "tree": share * min(2, n - 1), "tree-ll": share * log2(n),
+        "ring": phases * around_once, "tree": share * min(2, n - 1), "tree-ll": share * log2(n),
         "pairwise": moved,
     }  # fmt: skip
     crossing["ring-ll"] = crossing["ring"]
     # It starts no sooner than in one node, and all that ranks get passes the links inside as there, but what
     # they exchange with other nodes in pairs.
     parts = (what, *HALVES.get(what, ())) if q > 1 else ()
-    alone = [choose(machine, x, tuple(nodes[0]), total, nbytes) for x in parts] or [NOTHING]
-    soonest, least_s = max(x.wait_s for x in alone), max(x.seconds for x in alone)
+    alone = {x: choose(machine, x, tuple(nodes[0]), total, nbytes) for x in parts}
+    # A wait is what is left of a start beside the latencies of the links.
+    starts = [x.wait_s + PHASES.get(part, 1) * inside.latency for part, x in alone.items()]
+    soonest, least_s = max(starts, default=0.0), max((x.seconds for x in alone.values()), default=0.0)
     candidates = []
     for name in BETWEEN.get(what, ("ring", "ring-ll")):
         pace: Pace | None = getattr(between, name.replace("-", "_"))
@@ -358,6 +403,20 @@ def _between(
         slower = max(1.0, within * inside.width / inside.moved) if inside.moved else 1.0
         return Choice(name, max(0.0, start - phases * latency), slower, takes * card / moved, 1, seconds)
     near = inside.latency
+    if what in ROOTED:
+        # A chain of nodes goes both ways, on two lanes each, and passes a chunk on once it is there; of an
+        # odd number each way is half. Of a reduce two fifths hide behind the sums inside nodes. Half
+        # of the latencies of later chunks hides in the time of the bytes.
+        further, choices = 0.0 if n == 2 else n / 2 - n % 2, []
+        further *= 0.6 if what == "reduce" else 1.0
+        for chunks in range(1, max(1, min(CHUNKS, nbytes // p // LEAST_CHUNK)) + 1):
+            chain = takes * (1.0 + further * min(1.0, 2 / chunks))
+            busy = max(chain, within * (1.0 + 1.0 / chunks)) + min(takes, within) / chunks
+            later = max(0.0, 2 * near * (chunks - 1) - busy * (1.0 - 1.0 / chunks) / 2)
+            choices.append((chunks, False, busy, latency * (n - 1) + 2 * near + later))
+        how = _fitted(start, seconds, choices, LEAST_BETWEEN)
+        slower, over = within * inside.width / inside.moved, takes * card / moved
+        return Choice(name, how.wait_s, how.share * slower, how.share * over, how.chunks, seconds)
     # What one chunk adds in latencies. More chunks than the start can absorb would make the schedule slower
     # than the library.
     each = max(latency * (n - 1), near * n)
@@ -584,27 +643,37 @@ def _rooted(x: Exchange[Any, Any], what: str, piece: Slice) -> tuple[Choice, Man
     """
     choice = _chosen(x, what, [piece])
     how = choice.manner(x.manner)
+    if choice.between and x.manner.chunks is None:
+        how = replace(how, chunks=choice.chunks)
     if choice.between or x.manner.chunks is not None or choice is NOTHING:
         return choice, how, False
-    where, p = (x.build.machine, tuple(x.ranks), x.build.ranks), len(x.ranks)
+    machine, p = x.build.machine, len(x.ranks)
+    where = machine, tuple(x.ranks), x.build.ranks
     width, latency = hears(*where)
-    if tiered(x.build.machine):
-        width = _all_hear(*where)
+    # Of the last chunk a rank hears p - 1 of p shares from others, or one less where the root's come in by
+    # the same port; by nearer links where those that bind carry it for several ranks.
+    last, least_share = (p - 1) / p, LEAST_ROOTED
+    if tiered(machine):
+        near, width = width, _all_hear(*where)
+        if width < near:
+            last, least_share = last * width / near, 1.0
+    elif what == "broadcast" and p > 2 and _share_a_link(*where):
+        last = (p - 2) / p
     nbytes = piece.elements * x.build.tensors[piece.tensor].itemsize
-    # Two more latencies than the library's start holds may take longer than all the bytes through the root.
-    late = max(0.0, 2 * latency - choice.wait_s)
-    if p == 2 or piece.elements < p or (p - 2) * nbytes * choice.charge / width < late:
+    if p == 2 or piece.elements < p:
         return choice, how, True
-    # A chunk's two messages with a rank take two latencies, which have to fit into the library's start: where
-    # it starts too soon for several chunks, there is one.
-    most = choice.wait_s / (2 * latency) if latency else PIPELINED
-    chunks = max(1, int(min(PIPELINED, nbytes // p // LEAST_CHUNK, most)))
-    # The library's chunks are finer than the schedule's. All bytes pass the root's port. A broadcast's ranks
-    # then hear the last chunk's shares of the p - 2 others; before it, a reduce's add up p - 1 shares of the
-    # first. That time is taken off the charge.
-    beside = (p - 2 if what == "broadcast" else p - 1) / (p * chunks)
-    choice = choice._replace(wait_s=max(0.0, choice.wait_s - 2 * chunks * latency))
-    return choice, replace(how, chunks=chunks, charge=choice.charge / (1.0 + beside)), False
+    most = max(1, min(PIPELINED, nbytes // p // LEAST_CHUNK))
+    seconds = choice.wait_s + latency, choice.charge * nbytes / width
+    rounds = _in_rounds(what, p, seconds, latency, last, most, least_share)
+    choice = choice._replace(wait_s=rounds.wait_s)
+    how = replace(how, chunks=rounds.chunks, charge=choice.charge * rounds.share)
+    return choice, how, rounds.straight
+
+
+def _share_a_link(machine: Machine, ranks: tuple[int, ...], total: int) -> bool:
+    """Return whether a rank hears from two others by one link, such as its port at a switch."""
+    first, second, third = (machine.device_of(rank, total) for rank in ranks[:3])
+    return not set(machine.route(first, third)).isdisjoint(machine.route(second, third))
 
 
 def _in_order(
