@@ -130,7 +130,7 @@ def test_one_link_to_a_lone_tile_carries_all_from_or_to_its_root(name, what):
 @pytest.mark.parametrize("name", ["mi300x-8", "mi355x-8", "h100-8", "b200-8"])
 @pytest.mark.parametrize("what", [*FOUR, "broadcast", "reduce"])
 def test_links_with_less_latency_make_no_nodes_start_later(name, what):
-    """What a node alone waits was taken for its start, which half the latency then put .5 us off."""
+    """The wait of one node was taken for its start, so half the latency put several nodes .5 us off."""
     for nodes, log in ((1, 10), (2, 5), (2, 19), (4, 25)):
         machine = umm.machine(name, nodes=nodes)
         half, p = with_settings(machine, {"fabric.latency": "x0.5"}), machine.default_ranks

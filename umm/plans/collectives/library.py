@@ -290,8 +290,7 @@ def _in_rounds(
 
     Args:
         seconds: Those before the first bytes, and those in which the bytes pass the root's links.
-        last: The part of those bytes that ranks still exchange once the last chunk is with them, or before a
-            sum's first one goes to the root, if there is one chunk.
+        last: The part of one chunk's bytes that ranks exchange after the root, or before it in a sum.
         most: Most chunks.
         least_share: Least share of the charge.
         inside: Seconds of all bytes over nearer links behind these, and the latencies there.
@@ -399,7 +398,7 @@ def _between(
         candidates.append((start + max(takes, within), name, start, takes, within))
     # Tuples compare by seconds first; the name only breaks ties, deterministically.
     seconds, name, start, takes, within = min(candidates)
-    if what == "all-to-all" or q == 1:
+    if what == "all-to-all" or (q == 1 and what not in ROOTED):
         slower = max(1.0, within * inside.width / inside.moved) if inside.moved else 1.0
         return Choice(name, max(0.0, start - phases * latency), slower, takes * card / moved, 1, seconds)
     near = inside.latency
@@ -415,7 +414,8 @@ def _between(
             later = max(0.0, 2 * near * (chunks - 1) - busy * (1.0 - 1.0 / chunks) / 2)
             choices.append((chunks, False, busy, latency * (n - 1) + 2 * near + later))
         how = _fitted(start, seconds, choices, LEAST_BETWEEN)
-        slower, over = within * inside.width / inside.moved, takes * card / moved
+        slower = within * inside.width / inside.moved if inside.moved else 1.0
+        over = takes * card / moved
         return Choice(name, how.wait_s, how.share * slower, how.share * over, how.chunks, seconds)
     # What one chunk adds in latencies. More chunks than the start can absorb would make the schedule slower
     # than the library.
