@@ -3,13 +3,16 @@
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from functools import partial
+from types import NoneType
 from typing import Any, cast
 
 from umm.algorithms.scheduling import algorithms
 from umm.errors import EndedEarlyError, InfeasibleError, InputError, expect
 from umm.executor import executor
+from umm.files import whole_number
 from umm.machines import Machine
 from umm.machines import machine as find_machine
+from umm.numbers import as_int
 from umm.plans.movement.blocks import by_owner
 from umm.plans.multiply.options import PANELS
 from umm.program import Chain, Outline
@@ -49,7 +52,8 @@ def peers(
     its own. Of several statements the best layouts are beside those of training systems; inputs start as a
     row wants them, unless the program says where they are given and each row moves them.
 
-    InputError for an unknown machine, layout or budget. EndedEarlyError on Ctrl-C, with the rows so far.
+    InputError for an unknown machine, layout or budget, or a number of ranks that is not the problem's.
+    EndedEarlyError on Ctrl-C, with the rows so far.
 
     Args:
         program: A problem, or a chain with the layouts of a preset.
@@ -69,6 +73,15 @@ def peers(
     """
     works = "a Problem or a chain, such as umm.Problem(m=64, n=48, k=32)"
     expect(program, (Problem, Outline), "peers", works)
+    for name, function in {"at": at, "progress": progress, "ended": ended}.items():
+        expect(function, object if callable(function) else NoneType, name, "a function")
+    expect(crossover, (bool, NoneType), "crossover", "True, False or None")
+    expect(stack, (Stack, NoneType), "stack", "a Stack of layers")
+    tokens = whole_number(as_int(tokens), "tokens")
+    if ranks is not None:
+        ranks = whole_number(as_int(ranks), "ranks", 1)
+        if program.kind == "problem" and program.ranks not in (None, ranks):
+            raise InputError(f"the problem is for {program.ranks} ranks, not {ranks}; leave out ranks")
     if not isinstance(machine, Machine):
         machine = find_machine(machine)
     rows: list[Row] = []
@@ -345,6 +358,7 @@ class OfProgram:
         def way_at(count: int) -> str:
             self._report(f"{count} tokens", 0, 0)
             start = at(count)
+            expect(start, Outline, "at", "a function that returns a chain")
             # Layouts stay as they are at this size: a search at each size would cost far more.
             made = {scheme.name: scheme.schedule(start, self._machine) for scheme in schemes}
             limit = self.limit(start)
