@@ -250,7 +250,7 @@ def test_a_3d_multiply_over_a_mesh_is_exact(c):
         ("2d@", "'2d@' is not a layout"),
         ("cyclic:2x2", "cyclic:2x2 lacks its process grid"),
         ("row@3", "8 ranks cannot hold 3 equal replicas; choose from 1, 2, 4, 8"),
-        ("2d:3x2", "2d:3x2: process grid 3x2 has 6 places, but a replica has 8 ranks"),
+        ("2d:3x2", "has 6 places, but a replica has 8 ranks; choose from 1x8, 2x4, 4x2, 8x1"),
         ("2d@2:sideways", "replicas cannot be ordered 'sideways'; choose blocked or interleaved"),
         ("2d@2x4", "2d@2x4: say what each axis of the mesh 2x4 is for"),
         ("2d@2x4:rcc", "a mesh of 2x4 needs a letter for each axis, not 'rcc': r cuts rows"),

@@ -17,7 +17,7 @@ import numpy as np
 from umm.arrays import Ints
 from umm.errors import LayoutError
 from umm.layouts.edges import RULES, square_grid, tile_edges, zigzag_edges
-from umm.layouts.places import ORDERS, USES, mesh_sizes
+from umm.layouts.places import ORDERS, USES, mesh_sizes, replication_factors
 from umm.numbers import parse_whole
 
 FORMS = "row, col, 2d, 2d:3x4, zigzag, cyclic:256x128:3x4 or edges:0-3-8x0-5-9:1x2"
@@ -111,9 +111,11 @@ class Form:
         grid = grid or square_grid(places)
         if prod(grid) != places:
             replicas = self.where.replicas
+            shared = f" ({places * replicas} ranks / {replicas} replicas)" if replicas > 1 else ""
+            grids = ", ".join(f"{rows}x{places // rows}" for rows in replication_factors(places))
             raise LayoutError(
                 f"{self}: process grid {_times(grid)} has {prod(grid)} places, but a replica has "
-                f"{places} ranks ({places * replicas} ranks / {replicas} replicas)"
+                f"{places} ranks{shared}; choose from {grids}"
             )
         return grid
 
