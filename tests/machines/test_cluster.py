@@ -85,6 +85,16 @@ def test_nodes_is_a_flag():
     ]
 
 
+def test_idle_devices_of_a_node_pass_on_what_goes_through_them():
+    """Tile 3.0 reaches 0.1 through 3.1, whether that has a rank or not."""
+    seven = umm.machine("aurora-12", {"nodes": "2", "ranks_per_node": "7"})
+    twelve = umm.machine("aurora-12", nodes=2)
+    assert seven.device_count == 14
+    assert np.array_equal(seven.bandwidth_matrix()[:7, :7], twelve.bandwidth_matrix()[:7, :7])
+    assert names(seven, 6, 1) == ["n0.3.0 read", "n0.3.0→3.1", "n0.3.1→0.1"]
+    assert names(seven, 0, 7) == ["n0 nic0 out", "n1 nic0 in"]
+
+
 def test_ranks_of_a_node_may_be_fewer_than_its_devices():
     """One rank on each of 64 nodes of two sockets: every route crosses cards; two fill 32 nodes."""
     spread = umm.machine("cpu-hdr", {"nodes": "64", "ranks_per_node": "1"})
@@ -95,6 +105,7 @@ def test_ranks_of_a_node_may_be_fewer_than_its_devices():
     assert "nodes     32 of 64, 2 ranks on each; --set ranks_per_node=1 spreads them" in filled
     uneven = good(*asked[:-4], "--machine", "aurora-12", "--nodes", 2, "--ranks", 16)
     assert "nodes     2 of 2, 12 ranks on each, 4 on the last; --set ranks_per_node=8" in uneven
+    good(*asked[:-4], "--machine", "aurora-12", "--nodes", 2, "--ranks", 16, "--set", "ranks_per_node=8")
     assert "nodes  " not in good(*asked, "--set", "ranks_per_node=1")
 
 

@@ -312,6 +312,11 @@ def with_fewer(document: Mapping[str, Any], ranks: int, machine: str) -> dict[st
     reason = f"{counted(ranks, 'rank')} a node of {counted(size, 'device')} were asked for"
     if fabric["kind"] == "tiers":
         fabric["node_size"] = {"value": ranks, "source": reason}
+    elif names := fabric.get("names"):  # idle devices still pass on what goes through them
+        fabric["names"], idle = names[:ranks], names[ranks:]
+        inside = fabric["inside"]
+        inside["switches"] = [*inside.get("switches", ()), *idle]
+        inside["routes"] = [x for x in inside.get("routes", ()) if not {x["from"], x["to"]} & {*idle}]
     if ranks < size:  # a rank may now be more than a device
         content["devices"].pop("rank", None)
     return with_count(content, {"value": nodes * ranks, "source": reason})
