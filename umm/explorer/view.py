@@ -316,7 +316,4 @@ def numbers(frame: pd.DataFrame) -> list[Any]:
     ]
     more = f"The first {MOST_ROWS} of {len(frame)} rows." if len(frame) > MOST_ROWS else ""
     grid = table([heading(str(x)) for x in frame.columns], rows, "numbers")
-    return [
-        html.Div(grid, className="scroll", tabIndex=0, role="region", **{"aria-label": "data"}),
-        more,
-    ]
+    return [html.Div(grid, className="scroll", tabIndex=0, role="region", **{"aria-label": "data"}), more]

@@ -10,15 +10,7 @@ import numpy.typing as npt
 from umm.arrays import Floats
 from umm.machines.declaring import BeforeValidator, Field, model_validator
 from umm.machines.kernels import KernelNumbers, Kernels
-from umm.machines.quantities import (
-    MAX_COUNT,
-    Multiplied,
-    Points,
-    Positive,
-    ShareOfPeak,
-    Sourced,
-    noted,
-)
+from umm.machines.quantities import MAX_COUNT, Multiplied, Points, Positive, ShareOfPeak, Sourced, noted
 
 
 class Tiles(Sourced):

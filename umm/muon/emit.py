@@ -25,10 +25,7 @@ def megatron(plan: MuonPlan) -> str:
             raise ProblemError(
                 f"Megatron-LM has no mode for {name} {placement}; emit one placement: {', '.join(MODES)}"
             )
-    lines = [
-        f"# --muon-tp-mode by weight; {_predicted(plan)}",
-        "muon_tp_mode = {",
-    ]
+    lines = [f"# --muon-tp-mode by weight; {_predicted(plan)}", "muon_tp_mode = {"]
     for name, placement in plan.best.items():
         lines.append(f"    {literal(name)}: {literal(MODES[placement])},{_time(plan, name)}")
     lines.append("}")
@@ -47,10 +44,7 @@ def megatron(plan: MuonPlan) -> str:
 
 def torchtitan(plan: MuonPlan) -> str:
     """Return torchtitan's owner of each matrix by its name; weights without owners stay sharded."""
-    lines = [
-        f"# Owned(rank) of each matrix; {_predicted(plan)}",
-        "owners = {",
-    ]
+    lines = [f"# Owned(rank) of each matrix; {_predicted(plan)}", "owners = {"]
     for weight in plan.weights:
         ranks = plan.homes.get(weight.name, ())
         if ranks:

@@ -17,10 +17,7 @@ from umm.program import Chain, Statement
 
 
 def fingerprint(
-    chain: Chain,
-    ways: Ways,
-    stays: Mapping[str, str],
-    movement: str | Mapping[str, str] = AUTO,
+    chain: Chain, ways: Ways, stays: Mapping[str, str], movement: str | Mapping[str, str] = AUTO
 ) -> bytes:
     """Digest that layouts of a chain share if their schedules take the same time.
 

@@ -13,15 +13,7 @@ from umm import cost
 from umm.arrays import Floats, Ints, offsets_of
 from umm.dtypes import payload_bytes
 from umm.machines import Machine
-from umm.plans.multiply.operands import (
-    Writer,
-    added_again,
-    elements,
-    first_read,
-    firsts,
-    refills,
-    strided,
-)
+from umm.plans.multiply.operands import Writer, added_again, elements, first_read, firsts, refills, strided
 from umm.plans.multiply.options import Options
 from umm.plans.multiply.replicas import ending_of
 from umm.plans.multiply.rows import Rows, assemble

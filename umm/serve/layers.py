@@ -7,15 +7,7 @@ from umm.errors import ProblemError
 from umm.interval import Interval
 from umm.program.functions.attention import Heads
 from umm.program.models.count import STATE_BYTES
-from umm.program.models.layers import (
-    Attention,
-    Experts,
-    LatentAttention,
-    Linear,
-    LinearAttention,
-    Mamba,
-    Mlp,
-)
+from umm.program.models.layers import Attention, Experts, LatentAttention, Linear, LinearAttention, Mamba, Mlp
 from umm.program.models.split import heads_and_columns, split
 from umm.serve.deployment import Deployment
 from umm.serve.rates import BF16, EIGHT_BITS, Rates

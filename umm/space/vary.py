@@ -53,10 +53,7 @@ def ends_alone(machine: Machine, unused: Collection[str] = ()) -> list[Change]:
 
 
 def borders(
-    low: float,
-    high: float,
-    answer: Callable[[Any], object],
-    between: Callable[[Any, Any], float | None],
+    low: float, high: float, answer: Callable[[Any], object], between: Callable[[Any, Any], float | None]
 ) -> list[Any]:
     """Return the values between two at which an answer changes, halving each stretch whose ends differ.
 

@@ -11,16 +11,7 @@ from umm.layouts.layout import Layout
 from umm.program import Copy, Map, Multiply, Statement
 from umm.program.chain import Chain
 from umm.program.tensors import Tensor
-from umm.step.pipeline import (
-    BACKWARD,
-    FIXED_CHUNKS,
-    FORWARD,
-    WEIGHT,
-    ZERO_BUBBLE,
-    Chunk,
-    stage_of,
-    timeline,
-)
+from umm.step.pipeline import BACKWARD, FIXED_CHUNKS, FORWARD, WEIGHT, ZERO_BUBBLE, Chunk, stage_of, timeline
 
 
 def pipeline_chain(

@@ -39,9 +39,7 @@ class Mesh(NamedTuple):
         host = ranks if one_host else len(nodes_of(machine, range(ranks), ranks)[0])
         near = [prod(shape[axis:]) <= host for axis in range(len(shape))]
         return cls(
-            shape,
-            tuple(87.7 * (1 if x else 0.22) for x in near),
-            tuple(0.6 if x else 2.7 for x in near),
+            shape, tuple(87.7 * (1 if x else 0.22) for x in near), tuple(0.6 if x else 2.7 for x in near)
         )
 
 
@@ -135,11 +133,7 @@ def ways(axes: int) -> list[Way]:
 
 
 def chosen_way(
-    shapes: tuple[tuple[int, int], tuple[int, int]],
-    itemsize: int,
-    a: Placements,
-    b: Placements,
-    mesh: Mesh,
+    shapes: tuple[tuple[int, int], tuple[int, int]], itemsize: int, a: Placements, b: Placements, mesh: Mesh
 ) -> Way:
     """Return the way DTensor multiplies.
 

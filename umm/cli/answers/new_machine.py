@@ -222,11 +222,7 @@ def _settings(asked: Written) -> dict[str, str]:
 
 
 def _write(
-    asked: Written,
-    content_of: Content,
-    name: str,
-    other: str,
-    tables: tuple[str, str] | None = None,
+    asked: Written, content_of: Content, name: str, other: str, tables: tuple[str, str] | None = None
 ) -> None:
     """Write the file of a new machine, if its content is a machine.
 

@@ -266,12 +266,7 @@ def _print_program(console: Console, result: Peers) -> None:
     console.print(Text(CHAIN_LINE.format("", "time", "range", "exposed", "moved", "memory"), style="dim"))
     for row in result.rows:
         cells = (row.title, format_seconds(row.makespan_s), _range(row), *_moved_and_held(row))
-        console.print(
-            Text(
-                CHAIN_LINE.format(*cells).rstrip(),
-                style=_style(row, result),
-            )
-        )
+        console.print(Text(CHAIN_LINE.format(*cells).rstrip(), style=_style(row, result)))
         below = _below(row, result)
         if below:
             console.print(_indented("; ".join(below)))

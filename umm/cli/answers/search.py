@@ -12,12 +12,7 @@ from umm.cli.flags.declared import names_of
 from umm.cli.flags.options import Noisy
 from umm.cli.flags.scaling import compare_scales, show_scales
 from umm.cli.flags.schedule import SCHEDULE
-from umm.cli.printed.leaderboard import (
-    answers_record,
-    found_record,
-    print_answers,
-    print_found,
-)
+from umm.cli.printed.leaderboard import answers_record, found_record, print_answers, print_found
 from umm.cli.printed.output import Output
 from umm.errors import InfeasibleError, InputError
 from umm.executor import executor
@@ -152,12 +147,7 @@ def _best_of(asked: Search, report: Progress, answers: list[Found]) -> tuple[str
 
 
 def shown_best(
-    output: Output,
-    result: Found,
-    noise: Noise | None,
-    say: Callable[[str], None],
-    ranked: bool,
-    silent: bool,
+    output: Output, result: Found, noise: Noise | None, say: Callable[[str], None], ranked: bool, silent: bool
 ) -> Choice:
     """Print the result of a search unless it is silent, at once or not at all, and return the best."""
     steady = None

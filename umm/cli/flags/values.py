@@ -165,10 +165,7 @@ def executors() -> Iterable[str]:
 
 
 # Brock & Golin (2025), section 5.1: the two multiplies of a transformer's MLP; m is the batch.
-PRESETS = {
-    "mlp1": {"m": 8192, "n": 49152, "k": 12288},
-    "mlp2": {"m": 8192, "n": 12288, "k": 49152},
-}
+PRESETS = {"mlp1": {"m": 8192, "n": 49152, "k": 12288}, "mlp2": {"m": 8192, "n": 12288, "k": 49152}}
 
 CONFIG = "umm.config"  # where a click context keeps the path of the file
 

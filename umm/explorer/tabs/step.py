@@ -96,9 +96,6 @@ TAB = Tab(
     "each pipeline stage over the step.",
     ("remembered",),
     show,
-    [
-        bar(html.Label("Step", htmlFor="step"), text_input("step", USUAL, "wide")),
-        words_of("step-words"),
-    ],
+    [bar(html.Label("Step", htmlFor="step"), text_input("step", USUAL, "wide")), words_of("step-words")],
     others=("step-words.children",),
 )

@@ -115,9 +115,7 @@ def written_on(layout: Laid, text: str, mesh: Any) -> list[Any]:
     LayoutError if the layout cannot be had on this mesh.
     """
     from torch.distributed.tensor import Replicate, Shard
-    from torch.distributed.tensor.placement_types import (
-        _StridedShard,
-    )
+    from torch.distributed.tensor.placement_types import _StridedShard
 
     ranks = ranks_of(mesh.mesh)
     meshed_layout = next(on_mesh(layout, ranks), None)

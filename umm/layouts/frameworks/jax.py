@@ -18,16 +18,7 @@ import numpy as np
 from umm.arrays import Ints
 from umm.errors import LayoutError
 from umm.layouts.frameworks.held import held_by
-from umm.layouts.frameworks.mesh import (
-    Cut,
-    Laid,
-    Meshed,
-    Parts,
-    counted_mesh,
-    held_along,
-    holdings,
-    parts_of,
-)
+from umm.layouts.frameworks.mesh import Cut, Laid, Meshed, Parts, counted_mesh, held_along, holdings, parts_of
 from umm.layouts.frameworks.words import edges_text, mesh_text, ranks_of, read_mesh
 
 HOW = "jax:mesh=x:2,y:4;P(x,y)"

@@ -259,10 +259,7 @@ def collective(
 
 
 def fastest(
-    asked: Collective,
-    machine: Machine,
-    manner: Manner,
-    makespan: Makespan | None = None,
+    asked: Collective, machine: Machine, manner: Manner, makespan: Makespan | None = None
 ) -> Schedule:
     """Return the schedule of the fastest known way to do a collective; see :func:`collective`."""
     why = refusals(asked, machine)

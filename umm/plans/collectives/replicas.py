@@ -129,13 +129,7 @@ def _owners(layout: Layout) -> Iterable[tuple[int, ...]]:
 
 
 def _written(
-    what: str,
-    write: Writer,
-    layout: Layout,
-    dtype: str,
-    machine: Machine,
-    lanes: int,
-    most: int | None,
+    what: str, write: Writer, layout: Layout, dtype: str, machine: Machine, lanes: int, most: int | None
 ) -> Schedule:
     """Return the schedule of the sums of all tiles, or of the first of them, in one way."""
     build, tiles = _start(what, layout, dtype, machine, lanes)

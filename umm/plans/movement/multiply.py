@@ -157,12 +157,7 @@ def multiply_blocks(
 
 
 def _write_sums(
-    build: Builder,
-    how: Gathered,
-    tensor: str,
-    products: Products,
-    of_rank: Mapping[int, Slice],
-    number: int,
+    build: Builder, how: Gathered, tensor: str, products: Products, of_rank: Mapping[int, Slice], number: int
 ) -> None:
     """Write the sums of a chunk."""
     # tensor: name of C. products: room of the products. of_rank: C at each rank; empty if C is split, and

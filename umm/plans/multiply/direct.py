@@ -16,15 +16,7 @@ from umm import cost
 from umm.arrays import Bools, Floats, Ints, rows_of_groups
 from umm.dtypes import payload_bytes
 from umm.machines import Machine
-from umm.plans.multiply.operands import (
-    Writer,
-    added_again,
-    elements,
-    first_read,
-    refills,
-    spans,
-    strided,
-)
+from umm.plans.multiply.operands import Writer, added_again, elements, first_read, refills, spans, strided
 from umm.plans.multiply.oplist import OpList, op_list
 from umm.plans.multiply.options import Options
 from umm.plans.multiply.replicas import ending_of

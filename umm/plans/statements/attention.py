@@ -480,10 +480,7 @@ class _Backward(Queries):
                 self._gathered_gradients(names, by_cols, took)
 
     def _gathered_gradients(
-        self,
-        names: Sequence[str],
-        by_cols: dict[tuple[int, Interval], list[Slice]],
-        took: Sequence[float],
+        self, names: Sequence[str], by_cols: dict[tuple[int, Interval], list[Slice]], took: Sequence[float]
     ) -> None:
         """Write the gradients by keys and values, or that by the rotary columns of keys."""
         # names: their tensors. by_cols: by rank and columns the keys that it has got. took: seconds of each

@@ -464,12 +464,7 @@ class _Multiplying:
             across = f"{ACROSS}.{group}" if self.choice.over_groups else ""
             a, b = (
                 gathered(
-                    self.build,
-                    self.names[x],
-                    job.rank,
-                    *regions[x],
-                    ("grouped", x, group, place % 2),
-                    across,
+                    self.build, self.names[x], job.rank, *regions[x], ("grouped", x, group, place % 2), across
                 )
                 for x in (1, 2)
             )

@@ -253,11 +253,7 @@ def append_product(build: Builder, statement: Multiply, part: Schedule, context:
 
 
 def one_sided_part(
-    problem: Problem,
-    machine: Machine,
-    stationary: str,
-    options: Mapping[str, Any],
-    together: bool = True,
+    problem: Problem, machine: Machine, stationary: str, options: Mapping[str, Any], together: bool = True
 ) -> Schedule:
     """Return the schedule of a one-sided multiply of a chain.
 

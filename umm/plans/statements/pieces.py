@@ -18,13 +18,7 @@ BACK = replace(OF_MANY, card="copies", lane="back")
 
 
 def gathered(
-    build: Builder,
-    tensor: str,
-    rank: int,
-    rows: Interval,
-    cols: Interval,
-    slot: Hashable,
-    across: str = "",
+    build: Builder, tensor: str, rank: int, rows: Interval, cols: Interval, slot: Hashable, across: str = ""
 ) -> Slice:
     """Return some rows and columns of a tensor in a rank's memory.
 

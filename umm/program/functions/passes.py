@@ -12,11 +12,9 @@ from umm.interval import Interval
 from umm.program.functions.registry import function
 from umm.program.functions.signature import Place
 
-OF_KIND = {
-    "where": WHERE,
-    "power": POWER,
-    "float_power": POWER,
-} | dict.fromkeys(("exp", "expm1", "log", "log1p", "logaddexp", "tanh", "sin", "cos", "divide", "sqrt"), EXP)
+OF_KIND = {"where": WHERE, "power": POWER, "float_power": POWER} | dict.fromkeys(
+    ("exp", "expm1", "log", "log1p", "logaddexp", "tanh", "sin", "cos", "divide", "sqrt"), EXP
+)
 """Kind of each function of NumPy; of all others ``add``."""
 ROWS = 8
 """Rows that are performed, at most."""

@@ -63,10 +63,7 @@ def check_pieces(schedule: Table, refuse: Refuse) -> None:
     """Refuse slices that leave their buffers, lie at another rank, or do not fit together."""
     d, buffers, kind = schedule.details, schedule.buffers, schedule.kind
     used = d.buffer >= 0
-    refuse(
-        np.any((d.buffer < -1) | (d.buffer >= len(buffers)), axis=1),
-        "names a buffer that is not there",
-    )
+    refuse(np.any((d.buffer < -1) | (d.buffer >= len(buffers)), axis=1), "names a buffer that is not there")
     transfer, gemm, maps = np.isin(kind, TRANSFERS), kind == GEMM, kind == MAP
     unused = ~used[:, :, None] & ((d.rows != 0) | (d.cols != 0))
     refuse(np.any(unused, axis=(1, 2)), "has a range for an operand that it does not have")

@@ -17,15 +17,7 @@ from umm.machines.curves import COLLECTIVE, COPY_ENGINE
 from umm.plans.lower import lower
 from umm.plans.movement.choice import FLAT, Chosen, chosen, node_count, one_sided
 from umm.plans.movement.multiply import Gathered
-from umm.plans.movement.prices import (
-    IN,
-    MAX_RANKS_IN_PAIRS,
-    OUT,
-    Flow,
-    Messages,
-    Price,
-    gemms_in_chunks,
-)
+from umm.plans.movement.prices import IN, MAX_RANKS_IN_PAIRS, OUT, Flow, Messages, Price, gemms_in_chunks
 from umm.plans.multiply.options import Options
 from umm.plans.multiply.policies import lowered
 from umm.plans.multiply.replicas import how_summed

@@ -257,11 +257,7 @@ def _hasty(space: Space, pricer: Pricer, limit: int, top: int, reserves: bool) -
 
 
 def _near(
-    space: Space,
-    pricer: "AssignmentPricer",
-    incumbents: Incumbents,
-    reserves: bool,
-    otherwise: Sequence[str],
+    space: Space, pricer: "AssignmentPricer", incumbents: Incumbents, reserves: bool, otherwise: Sequence[str]
 ) -> Found:
     """Return the best of too many points to go through all."""
     from umm.space.search.descent import choose_movements, divide, near_the_bound

@@ -147,12 +147,7 @@ def deciding(
     return decides(machine, problem.dtype, both, makespan)
 
 
-def decides(
-    machine: Machine,
-    dtype: str,
-    lower: Mapping[str, Lower],
-    makespan: Makespan,
-) -> Decides | None:
+def decides(machine: Machine, dtype: str, lower: Mapping[str, Lower], makespan: Makespan) -> Decides | None:
     """Return the assumed number that changes which schedule is fastest; of several the one that saves most.
 
     Each assumed number goes to half and twice what it is, or to the ends of its range, alone.
