@@ -709,3 +709,26 @@ def test_no_size_is_charged_less_or_starts_sooner_than_bounds_take(name, what):
     choices = [choose(machine, what, tuple(range(8)), 8, 2**x) for x in range(10, 33, 2)]
     assert charge <= min(x.charge for x in choices) * (1 + 1e-9)
     assert wait_s <= min(x.wait_s for x in choices) + 1e-12
+
+
+@pytest.mark.parametrize("way", ["library", "hierarchical"])
+def test_a_gather_of_rows_that_do_not_divide_takes_as_long_as_one_of_a_few_more(way):
+    """24 ranks of three nodes have 342 rows each, the last 326, and gathered them in two rounds.
+
+    The last rank was in one of them only, and cards served two ranks at a time: 30 and 77 % longer.
+    """
+    machine, seconds = umm.machine("h100-8", nodes=3), []
+    for rows in (8192, 342 * 24):
+        x, y = (umm.Layout.parse(text, (rows, 3584), 24) for text in ("row", "row@24"))
+        schedule = umm.redistribute(x, y, machine=machine, dtype="bfloat16", way=way)
+        seconds.append(umm.run(schedule).makespan_s)
+    assert seconds[0] == pytest.approx(seconds[1], rel=0.01 if way == "library" else 0.05)
+
+
+def test_fsdp_of_weights_that_do_not_divide_costs_no_more_than_padding():
+    """Without padding 2050 took 19 % longer than the 2064 that 16 ranks divide."""
+    machine, seconds = umm.machine("h100-8", nodes=2), []
+    for hidden in (2050, 2064):
+        chain = umm.chain("mlp", hidden=hidden, ffn=8192, tokens=4096, backward=True, dtype="bfloat16")
+        seconds.append(umm.run(umm.schedule(chain, machine, layouts="fsdp16")).makespan_s)
+    assert 0.97 * seconds[1] < seconds[0] <= 1.01 * seconds[1]

@@ -512,7 +512,9 @@ def gather_bucket(several: Sequence[Gather]) -> None:
                 direct.all_gather(replace(y, manner=how))
                 continue
             for given, into in choice.cuts(y.given, y.into):
-                hierarchical.all_gather(replace(y, given=given, into=into, manner=how))
+                # Pieces of a collective are of one size: frameworks pad the smaller ones.
+                padded = replace(how, padded=max(given(rank).elements for rank in x.ranks))
+                hierarchical.all_gather(replace(y, given=given, into=into, manner=padded))
 
 
 def scatter_bucket(several: Sequence[Scatter]) -> None:
@@ -541,7 +543,8 @@ def scatter_bucket(several: Sequence[Scatter]) -> None:
             rooms = [] if y.room is None else [y.room]
             for given, into, *room in choice.cuts(y.given, y.into, *rooms):
                 kept = room[0] if room else None
-                hierarchical.reduce_scatter(replace(y, given=given, into=into, room=kept, manner=how))
+                padded = replace(how, padded=max(given(one, owner).elements for owner in x.ranks))
+                hierarchical.reduce_scatter(replace(y, given=given, into=into, room=kept, manner=padded))
 
 
 def _gathered(x: Gather) -> None:

@@ -37,6 +37,7 @@ class Manner:
     turns: int = 0  # how many such lanes partners share in turn; 0 for as many as partners
     charge: float = 0.0  # bytes on the links for each byte that moves; 0 for what the machine says
     between: float = 0.0  # the same on cards between nodes, where levels differ
+    padded: int = 0  # elements that a message is charged for at least, where there is a charge
     card: str = "card"  # lane of what goes between nodes, for which a rank's other lanes need not wait
     # Messages of a rank under way between nodes, each on a lane of its own; one on `card` if 0.
     flights: int = 0
@@ -53,6 +54,7 @@ class Manner:
             how["lane"] = self.lane
         if self.charge:
             how["charge"] = self.charge
+            how["padded"] = self.padded
         return how
 
     def to(self, partner: int) -> How:

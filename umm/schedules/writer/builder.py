@@ -66,6 +66,7 @@ class How(TypedDict, total=False):
     lane: str  # which of its rank's lanes; the lanes of its group in turn if not said
     means: str  # a way to move bytes that the machine names; its kind's own if not said
     charge: float  # bytes on the links for each byte that moves; what the machine says if not said
+    padded: int  # elements that it is charged for at least, if it has a charge
     after: Sequence[Row]  # actions to wait for beside those that follow from the slices
 
 
@@ -534,11 +535,14 @@ class Builder(Room):
             details.put(at, operand, slices.buffer, slices.spans[:, :2], slices.spans[:, 2:])
         of_lane, lane = named([*lanes, "start"], column(len(lanes), lane))
         means, way = named(names, column(-1, way))
+        charge, padded = (np.array([x.get(key, 0) for x in hows])[how] for key in ("charge", "padded"))
+        spans = into.spans
+        elements = (spans[:, 1] - spans[:, 0]) * (spans[:, 3] - spans[:, 2])
         self._lines.append(
             Lines(
                 column(LOCAL, kind, np.int8), ranks, of_lane, lane,
                 column(self._start_s, late * self._signal_s, np.float64), np.full(total, UNSAID), means, way,
-                column(0.0, np.array([x.get("charge", 0.0) for x in hows])[how], np.float64), details,
+                column(0.0, charge * np.maximum(1.0, padded / elements), np.float64), details,
             )
         )  # fmt: skip
 
@@ -593,9 +597,10 @@ class Builder(Room):
         means = how.get("means")
         if means is None and self._started is not None and taker != giver:
             means = self._means
-        action = Action(
-            kind, rank, lane, (into, source), 0.0, means, charge=how.get("charge", 0.0) if how else 0.0
-        )
+        charge = how.get("charge", 0.0) if how else 0.0
+        if charge:
+            charge *= max(1.0, how.get("padded", 0) / into.elements)
+        action = Action(kind, rank, lane, (into, source), 0.0, means, charge=charge)
         added = ADD if kind in (ACCUMULATE, REDUCE) else WRITE
         if self._started is None or not self._start_s:
             return self._add(action, added, how.get("after", ()))
