@@ -30,6 +30,15 @@ def simulated(problem, stationary):
     return umm.run(umm.schedule(problem, "h100-8", stationary=stationary))
 
 
+def test_span_i_is_of_action_i():
+    """Two traces of one schedule are compared by a zip."""
+    schedule = umm.schedule(umm.Problem(m=64, n=48, k=40, ranks=2), "h100-8")
+    trace = umm.run(schedule)
+    assert len(trace.spans) == len(schedule)
+    assert [(x.start, x.end) for x in trace.spans] == [*zip(trace.start, trace.end, strict=True)]
+    assert max(x.end for x in trace.spans) == trace.makespan_s
+
+
 def test_a_frame_has_a_row_per_action():
     frame = two_ranks().to_frame()
     columns = "rank, lane, kind, op, peer, start_s, end_s, nbytes, flop, a_tile, b_tile, c_tile"

@@ -3,7 +3,7 @@
 from collections.abc import Iterable
 from dataclasses import KW_ONLY, dataclass
 from functools import cached_property, lru_cache
-from typing import TYPE_CHECKING, Literal, get_args
+from typing import TYPE_CHECKING, Literal, NamedTuple, get_args
 
 import numpy as np
 
@@ -20,6 +20,13 @@ Times = Literal["predicted", "measured", "meaningless"]
 TIMES: tuple[Times, ...] = get_args(Times)
 
 
+class Span(NamedTuple):
+    """When one action ran, in seconds after the run's start."""
+
+    start: float
+    end: float
+
+
 @dataclass(frozen=True, eq=False)
 class Spans:
     """When each action started and finished."""
@@ -30,6 +37,11 @@ class Spans:
     end: Floats  # finish of each action
     _: KW_ONLY
     times: Times = "measured"  # whether these are predicted, measured or meaningless, as the executor says
+
+    @cached_property
+    def spans(self) -> list[Span]:
+        """Rows of ``start`` and ``end``; ``spans[i]`` is that of action i."""
+        return list(map(Span, self.start.tolist(), self.end.tolist()))
 
     @cached_property
     def makespan_s(self) -> float:
