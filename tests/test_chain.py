@@ -229,6 +229,16 @@ def test_an_mlp_block_with_bias_gelu_dropout_and_residual_has_the_right_gradient
     )
 
 
+def test_a_chain_has_one_reference_before_and_after_it_is_laid_out():
+    outline = umm.chain("gated-mlp", hidden=5, ffn=7, tokens=3, backward=True, dtype="float64")
+    chain = outline.laid_out("megatron", ranks=4)
+    random, shape_of = np.random.default_rng(8), {x.name: x.shape for x in chain.tensors}
+    operands = {name: random.standard_normal(shape_of[name]) for name in chain.operand_names}
+    wanted, result = chain.reference(operands), outline.reference(operands)
+    assert result.keys() == wanted.keys() >= {"Y", "dX", "dW1"}
+    assert all(np.array_equal(result[name], wanted[name]) for name in wanted)
+
+
 def test_a_sum_adds_what_the_replicas_were_given():
     """2 replicas with partial sums, and one matrix that both hold; the last is an all-reduce in place."""
     x, y = np.arange(12.0).reshape(2, 2, 3), np.ones((2, 3))

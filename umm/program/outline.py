@@ -7,6 +7,7 @@ from math import isqrt, prod
 from typing import Any, ClassVar, Literal
 
 import numpy as np
+from numpy.typing import ArrayLike, NDArray
 
 from umm.dtypes import COMPLEX
 from umm.errors import InputError, ProblemError, did_you_mean, expect
@@ -243,6 +244,10 @@ class Outline:
     def on(self, ranks: int) -> Chain:
         """Return the chain on so many ranks in the first of its layouts."""
         return self.laid_out(ranks=ranks)
+
+    def reference(self, operands: Mapping[str, ArrayLike]) -> dict[str, NDArray[np.float64]]:
+        """Compute it in float64 on complete matrices, as :meth:`Chain.reference` of any layouts does."""
+        return self.on(1).reference(operands)
 
     def given_elsewhere(self, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
         """Return the inputs that do not lie where some laid-out tensors have them, as they lie before."""
