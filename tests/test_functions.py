@@ -126,10 +126,12 @@ def test_the_gradient_of_softmax_takes_its_result_masked_or_not(name, given_):
 
 
 def test_rope_and_dropout_are_linear_so_their_gradients_are_their_transposes():
-    given_ = PARAMETERS["rope"]
-    expected = numeric(lambda x: apply("rope", x, **given_), X, DY)
-    np.testing.assert_allclose(apply("rope_grad", DY, **given_), expected, atol=1e-8)
-    np.testing.assert_allclose(apply("rope_grad", apply("rope", X, **given_), **given_), X, atol=1e-14)
+    for name in ("rope", "rope_halves"):
+        given_ = PARAMETERS[name]
+        expected = numeric(lambda x, name=name, how=given_: apply(name, x, **how), X, DY)
+        np.testing.assert_allclose(apply(f"{name}_grad", DY, **given_), expected, atol=1e-8)
+        back = apply(f"{name}_grad", apply(name, X, **given_), **given_)
+        np.testing.assert_allclose(back, X, atol=1e-14)
     given_ = PARAMETERS["dropout"]
     expected = numeric(lambda x: apply("dropout", x, **given_), X, DY)
     np.testing.assert_allclose(apply("dropout", DY, **given_), expected, atol=1e-8)

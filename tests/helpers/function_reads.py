@@ -12,6 +12,8 @@ PARAMETERS = {
     "dropout": {"rate": 0.3, "seed": 7},
     "rope": {"head": 4, "positions": 3},
     "rope_grad": {"head": 4, "positions": 3},
+    "rope_halves": {"head": 4, "positions": 3, "turned": 2},
+    "rope_halves_grad": {"head": 4, "positions": 3, "turned": 2},
     "head_norm": {"head": 4},
     "head_rms_norm": {"head": 4},
     "head_rms_norm_grad": {"head": 4},

@@ -15,13 +15,13 @@ from umm.program.tensors import Tensor, by_name
 
 RESERVED = {
     "self", "torch", "jax", "jnp", "np", "F", "P", "layer", "main", "mesh", "block", "np_check", "sys", "os",
-    "first", "rope", "attention",
+    "first", "rope", "rope_halves", "attention",
     # Methods of a module of torch, which a part of that name would not replace.
     "forward", "train", "eval", "training", "apply", "to", "cpu", "cuda", "half", "float", "double",
     "bfloat16", "type", "parameters", "buffers", "modules", "children", "compile", "state_dict", "zero_grad",
 }  # fmt: skip
 """Names that programs have for other things."""
-MAPS = ("add", "mul", "gelu", "silu", "relu", "silu_mul", "rms_norm", "rope", "scale")
+MAPS = ("add", "mul", "gelu", "silu", "relu", "silu_mul", "rms_norm", "rope", "rope_halves", "scale")
 """Functions that programs have."""
 NORM, BIAS = "head_rms_norm", "bias"
 """Functions that programs leave out, and say so: they change neither layouts nor what moves."""

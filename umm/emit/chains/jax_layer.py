@@ -104,6 +104,16 @@ def rope(x, head, base, positions, first):
     even, odd = x[:, ::2], x[:, 1::2]
     return jnp.stack([even * cos - odd * sin, even * sin + odd * cos], axis=2).reshape(x.shape)
 ''',
+    "rope_halves": '''
+
+def rope_halves(x, head, base, positions, first, turned):
+    """Turn columns of a head's first half with those of its second."""
+    position = first + jnp.arange(x.shape[0])[:, None] % (positions or x.shape[0])
+    angle = position * base ** (-jnp.arange(0, turned, 2) / turned)
+    cos, sin = (y[:, None].astype(x.dtype) for y in (jnp.cos(angle), jnp.sin(angle)))
+    one, other, rest = jnp.split(x.reshape(x.shape[0], -1, head), (turned // 2, turned), axis=2)
+    return jnp.concatenate([one * cos - other * sin, one * sin + other * cos, rest], axis=2).reshape(x.shape)
+''',
     "attention": '''
 
 def attention(q, k, v, head, length, causal, window):
@@ -206,6 +216,9 @@ def _map(_: Forward, statement: Map) -> str:
         return f"rms_norm({reads[0]}, {reads[1]}, {p.get('epsilon', 1e-5)!r})"
     if statement.fn == "rope":
         return f"rope({reads[0]}, {p['head']}, {p['base']}, {p.get('positions', 0)}, {p.get('first', 0)})"
+    if statement.fn == "rope_halves":
+        sizes = f"{p['head']}, {p['base']}, {p.get('positions', 0)}, {p.get('first', 0)}"
+        return f"rope_halves({reads[0]}, {sizes}, {p.get('turned') or p['head']})"
     if statement.fn == "scale":
         return f"{float(next(iter(p.values())))!r} * {reads[0]}"
     return form_of(statement, MAPS).format(*reads)

@@ -106,6 +106,17 @@ def rope(x, head: int, base: float, positions: int, start: int, first: int):
     even, odd = x[:, ::2], x[:, 1::2]
     return torch.stack([even * cos - odd * sin, even * sin + odd * cos], dim=2).reshape(x.shape)
 '''
+ROPE_HALVES = '''
+
+def rope_halves(x, head: int, base: float, positions: int, start: int, turned: int, first: int):
+    """Turn columns of a head's first half with those of its second; row i is row first + i of all."""
+    rows = torch.arange(first, first + x.shape[0], device=x.device)[:, None]
+    position = start + (rows % positions if positions else rows)
+    angle = position * base ** (-torch.arange(0, turned, 2, device=x.device) / turned)
+    cos, sin = (y[:, None].to(x.dtype) for y in (angle.cos(), angle.sin()))
+    one, other, rest = x.reshape(x.shape[0], -1, head).split([turned // 2, turned // 2, head - turned], dim=2)
+    return torch.cat([one * cos - other * sin, one * sin + other * cos, rest], dim=2).reshape(x.shape)
+'''
 ATTENTION = '''
 
 def attention(q, k, v, head: int, length: int, causal: bool, window: int):
@@ -191,6 +202,12 @@ class _Block:
                 f"rope({reads[0]}, head={p['head']}, base={p['base']}, "
                 f"positions={p.get('positions', 0)}, start={p.get('first', 0)}, first=first)"
             )
+        elif statement.fn == "rope_halves":
+            value = (
+                f"rope_halves({reads[0]}, head={p['head']}, base={p['base']}, "
+                f"positions={p.get('positions', 0)}, start={p.get('first', 0)}, "
+                f"turned={p.get('turned') or p['head']}, first=first)"
+            )
         else:
             value = form_of(statement, MAPS).format(*reads)
         self.lines.append(f"{self.name[statement.out]} = {value}")
@@ -223,7 +240,8 @@ def program(spread: Spread, note: str) -> str:
     split = spread.sequence_parallel
     results = ", ".join(name[x] for x in forward.outputs)
     text = "\n".join(block.lines)
-    helpers = (ROPE if " rope(" in text else "") + (ATTENTION if " attention(" in text else "")
+    used = {"rope": ROPE, "rope_halves": ROPE_HALVES, "attention": ATTENTION}
+    helpers = "".join(code for function, code in used.items() if f" {function}(" in text)
     token_axes = [role for role in spread.roles if role != TP or split]
     words = wrap(f"{forward.chain.name} on {forward.chain.ranks} ranks: {spread.words}. {note}", WIDTH)
     shapes = [forward.tensors[x].shape for x in forward.inputs]

@@ -88,8 +88,16 @@ ELEMENTS: Mapping[str, Callable[..., Array]] = {
     "softplus": lambda x: np.maximum(x, 0.0) + np.log1p(np.exp(-np.abs(x))),
     "minimum": np.minimum,
     "maximum": np.maximum,
+    "stop": lambda x: x,
 }
-"""Functions of elements."""
+"""Functions of elements; ``stop`` has no gradient."""
+ROTARY: Mapping[str, tuple[Callable[..., Array], float]] = {
+    "rope": (forms.rope, 1.0),
+    "rope_grad": (forms.rope, -1.0),
+    "rope_halves": (forms.rope_halves, 1.0),
+    "rope_halves_grad": (forms.rope_halves, -1.0),
+}
+"""Rotary positions: the array, columns of a head, positions, then base, first position and columns turned."""
 _OPERATORS: Mapping[type, Callable[..., Array]] = {
     ast.Add: np.add,
     ast.Sub: np.subtract,
@@ -156,14 +164,14 @@ def _checked(tree: ast.expr, letters: str, text: str) -> list[int]:
             case ast.Name(id=name) if name in letters or name in ROWS or name in ELEMENTS:
                 continue
             # `const` is an operand that a framework computes once, such as a mask; it is not kept.
-            case ast.Name(id="rope" | "rope_grad" | "const"):
+            case ast.Name(id=name) if name in ROTARY or name == "const":
                 continue
             case ast.Constant(value=int() | float()) | ast.Load() | ast.operator() | ast.unaryop():
                 continue
             case ast.BinOp() | ast.UnaryOp(op=ast.USub()):
                 continue
             case ast.Call(func=ast.Name(id=name), args=args, keywords=[]) if (
-                name in ROWS or name in ELEMENTS or name in ("rope", "rope_grad")
+                name in ROWS or name in ELEMENTS or name in ROTARY
             ):
                 if name not in ELEMENTS:
                     match args[1:2]:
@@ -196,8 +204,10 @@ def _value(tree: ast.expr, values: Mapping[str, Array], at: Place) -> Any:
             return _OPERATORS[type(op)](_value(left, values, at), _value(right, values, at))
         case ast.Call(func=ast.Name(id=name), args=args):
             given = [_value(x, values, at) for x in args]
-            if name in ("rope", "rope_grad"):
-                turn = 1.0 if name == "rope" else -1.0
-                return forms.rope(given[0], int(given[1]), 10000.0, int(given[2]), 0, at, turn)
+            if name in ROTARY:
+                x, head, positions, *more = given
+                base, first, turned = more or (10000.0, 0, 0)
+                form, turn = ROTARY[name]
+                return form(x, int(head), base, int(positions), int(first), at, turn, int(turned))
             return (ROWS.get(name) or ELEMENTS[name])(*given)
     raise AssertionError(tree)

@@ -159,22 +159,52 @@ def _by_head(x: Array, keys: int) -> Array:
     return x.reshape(x.shape[0], -1, keys or x.shape[1])
 
 
-def rope(x: Array, head: int, base: float, positions: int, first: int, at: Place, turn: float = 1.0) -> Array:
-    """Return x with each pair of columns (2i, 2i + 1) of a head turned by position · base^(−2i / head).
+def rope(
+    x: Array, head: int, base: float, positions: int, first: int, at: Place, turn: float = 1.0,
+    turned: int = 0,
+) -> Array:  # fmt: skip
+    """Return x with each pair of columns (2i, 2i + 1) of a head turned by position · base^(−2i / turned).
 
     Rows are the positions of one sequence after those of another, ``positions`` each (0: all are of one),
-    from ``first`` on; columns are heads, ``head`` columns each.
+    from ``first`` on; columns are heads, ``head`` columns each, of which the first ``turned`` (0: all) turn.
 
     Source: Su et al. (2021), RoFormer, equation 34.
     """
-    position = first + np.arange(at.rows.start, at.rows.stop, like=x)[:, None] % (positions or at.shape[0])
     pair = np.arange(at.cols.start, at.cols.stop, 2, like=x) % head
-    angle = turn * position * base ** (-pair / head)
-    cos, sin = np.cos(angle).astype(x.dtype), np.sin(angle).astype(x.dtype)
+    cos, sin = _turns(x, pair, base, positions, first, turned or head, at, turn)
     result = np.empty_like(x)
     result[:, ::2] = x[:, ::2] * cos - x[:, 1::2] * sin
     result[:, 1::2] = x[:, ::2] * sin + x[:, 1::2] * cos
     return result
+
+
+def rope_halves(
+    x: Array, head: int, base: float, positions: int, first: int, at: Place, turn: float = 1.0,
+    turned: int = 0,
+) -> Array:  # fmt: skip
+    """Return :func:`rope` with column i of a head's first half turned with column i of its second half.
+
+    Source: Black et al. (2022), GPT-NeoX-20B, and Hugging Face's Llama.
+    """
+    wide = turned or head
+    cos, sin = _turns(x, np.arange(0, wide, 2, like=x), base, positions, first, wide, at, turn)
+    cos, sin = cos[:, None], sin[:, None]
+    heads = x.reshape(len(x), -1, head)
+    one, other = heads[:, :, : wide // 2], heads[:, :, wide // 2 : wide]
+    result = heads.copy()
+    result[:, :, : wide // 2] = one * cos - other * sin
+    result[:, :, wide // 2 : wide] = one * sin + other * cos
+    return result.reshape(x.shape)
+
+
+def _turns(
+    x: Array, pair: NDArray[np.int64], base: float, positions: int, first: int, turned: int, at: Place,
+    turn: float,
+) -> tuple[Array, Array]:  # fmt: skip
+    """Return cosines and sines by row and pair of columns; columns after those that turn stay."""
+    position = first + np.arange(at.rows.start, at.rows.stop, like=x)[:, None] % (positions or at.shape[0])
+    angle = np.where(pair < turned, turn * position * base ** (-pair / turned), 0.0)
+    return np.cos(angle).astype(x.dtype), np.sin(angle).astype(x.dtype)
 
 
 def rms_norm(x: Array, scale: Array, epsilon: float) -> Array:

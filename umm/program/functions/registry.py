@@ -76,8 +76,11 @@ _ROPE: dict[str, Any] = {
         "first": _MEMBER,
     },
     "indexed": True,
-    "column_unit": 2,
     "refuses": _divides("positions", "head"),
+}
+_ROPE_HALVES: dict[str, Any] = _ROPE | {
+    "parameters": _ROPE["parameters"] | {"turned": Parameter(0, whole=True, multiple=2)},
+    "column_unit": "head",
 }
 
 for _function in (
@@ -133,8 +136,10 @@ for _function in (
         indexed=True,
         **_SOFTMAX,
     ),
-    Function("rope", "rc->rc", forms.rope, **_ROPE),
-    Function("rope_grad", "rc->rc", partial(forms.rope, turn=-1.0), **_ROPE),
+    Function("rope", "rc->rc", forms.rope, column_unit=2, **_ROPE),
+    Function("rope_grad", "rc->rc", partial(forms.rope, turn=-1.0), column_unit=2, **_ROPE),
+    Function("rope_halves", "rc->rc", forms.rope_halves, **_ROPE_HALVES),
+    Function("rope_halves_grad", "rc->rc", partial(forms.rope_halves, turn=-1.0), **_ROPE_HALVES),
     *attention.FUNCTIONS,
     *convolution.FUNCTIONS,
     *experts.FUNCTIONS,
