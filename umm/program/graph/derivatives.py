@@ -31,11 +31,13 @@ _ROWS: Mapping[str, str] = {
     "sum": "sum({g}, {w})",
     "logsumexp": "sum({g}, {w}) * softmax({u}, {w})",
     "softmax": "softmax({u}, {w}) * ({g} - sum({g} * softmax({u}, {w}), {w}))",
-    "amax": "sum({g}, {w}) * (1 - step({v} - {u}))",
-    "amin": "sum({g}, {w}) * (1 - step({u} - {v}))",
+    # Elements that tie share the gradient evenly, as in torch.amax and JAX.
+    "amax": "sum({g}, {w}) * (1 - step({v} - {u})) / sum(1 - step({v} - {u}), {w})",
+    "amin": "sum({g}, {w}) * (1 - step({u} - {v})) / sum(1 - step({u} - {v}), {w})",
     "layer_norm": "({g} - mean({g}, {w}) - {v} * mean({g} * {v}, {w}))"
     " * rsqrt(mean(({u} - mean({u}, {w})) ** 2, {w}) + {e})",
-    "rope": "rope_grad({g}, {w}, {e})",
+    "rope": "rope_grad({g}, {more})",
+    "rope_halves": "rope_halves_grad({g}, {more})",
 }
 """Of functions of rows: ``g`` is the gradient by their value ``v``, ``u`` their operand, ``w`` the width."""
 
@@ -49,8 +51,36 @@ def derivative(text: str, operand: str, gradient: str) -> str:
     3
     """
     terms: list[str] = []
-    _walk(ast.parse(text, mode="eval").body, operand, gradient, terms)
+    _walk(_Softmax().visit(ast.parse(text, mode="eval").body), operand, gradient, terms)
     return " + ".join(terms)
+
+
+class _Softmax(ast.NodeTransformer):
+    """Read a softmax that is written out as one, so that its maximum, whose gradients cancel, has none."""
+
+    def visit_BinOp(self, node: ast.BinOp) -> ast.expr:
+        """Return softmax(u, w) for exp(u - amax(u, w)) / sum(exp(u - amax(u, w)), w)."""
+        self.generic_visit(node)
+        match node:
+            case ast.BinOp(
+                left=ast.Call(
+                    func=ast.Name(id="exp"),
+                    args=[
+                        ast.BinOp(
+                            left=x,
+                            op=ast.Sub(),
+                            right=ast.Call(
+                                func=ast.Name(id="amax"), args=[y, ast.Constant(value=int(width))]
+                            ),
+                        )
+                    ],
+                ) as shares,
+                op=ast.Div(),
+                right=ast.Call(func=ast.Name(id="sum"), args=[terms, ast.Constant(value=int(over))]),
+            ) if width == over and ast.dump(x) == ast.dump(y) and ast.dump(shares) == ast.dump(terms):
+                call = f"softmax({ast.unparse(x)}, {width})"
+                return ast.parse(call, mode="eval").body
+        return node
 
 
 def _walk(tree: ast.expr, operand: str, g: str, terms: list[str]) -> None:
@@ -66,6 +96,8 @@ def _walk(tree: ast.expr, operand: str, g: str, terms: list[str]) -> None:
             by_left, by_right = _OPERATORS[type(op)](_in(g), u, v)
             _walk(x, operand, by_left, terms)
             _walk(y, operand, by_right, terms)
+        case ast.Call(func=ast.Name(id="stop")):
+            pass
         case ast.Call(func=ast.Name(id=name), args=[x, y]) if name in ("maximum", "minimum"):
             u, v = (f"({ast.unparse(z)})" for z in (x, y))
             above, below = f"step({u} - {v})", f"step({v} - {u})"
@@ -80,7 +112,9 @@ def _walk(tree: ast.expr, operand: str, g: str, terms: list[str]) -> None:
                 _walk(x, operand, f"{_in(g)} * ({_SLOPES[name].format(u=u)})", terms)
             else:
                 e = w[1] if w[1:] else ""
-                formula = _ROWS[name].format(u=u, g=_in(g), v=ast.unparse(tree), w=w[0], e=e)
+                formula = _ROWS[name].format(
+                    u=u, g=_in(g), v=ast.unparse(tree), w=w[0], e=e, more=", ".join(w)
+                )
                 _walk(x, operand, formula, terms)
         case ast.Call():
             raise ProblemError(f"{ast.unparse(tree)} has no derivative here; leave out --backward")
