@@ -51,6 +51,17 @@ def attention(change=lambda s: s, axis=-1):
     return attends
 
 
+def of_shares(shares):
+    """Attention of heads by a function in place of their softmax."""
+
+    def attends(q, k, v):
+        q, k, v = (x.reshape(2, 8, 4, 4) for x in (q, q @ k, q @ v))
+        scores = shares(jnp.einsum("bshd,bthd->bhst", q, k))
+        return jnp.einsum("bhst,bthd->bshd", scores, v).reshape(16, 16)
+
+    return attends
+
+
 AT = np.arange(8)
 COMPUTED = {
     "a factor": (attention(lambda s: 0.3 * s), [(16, 16)] * 3),
@@ -78,12 +89,89 @@ def test_a_chain_computes(name):
     np.testing.assert_allclose(program.reference(operands)["Y"], f(*arrays), rtol=0, atol=1e-3)
 
 
+def _exponentials(s):
+    return jnp.exp(s - s.max(-1, keepdims=True))
+
+
+stopped = jax.lax.stop_gradient
+GRADIENTS = {
+    "a factor that is stopped": lambda x, w: (lambda h: h * stopped(h))(x @ w),
+    "a gradient passed through": lambda x, w: (lambda h: h + stopped(jnp.tanh(h) - h))(x @ w),
+    "a softmax": lambda x, w: jax.nn.softmax(x @ w),
+    "a softmax by hand": lambda x, w: _exponentials(x @ w) / _exponentials(x @ w).sum(-1, keepdims=True),
+    "a logarithm of sums": lambda x, w: (
+        jax.nn.log_softmax(x @ w) - jax.nn.logsumexp(x @ w, -1, keepdims=True)
+    ),
+    "a variance": lambda x, w: (x @ w) * jax.lax.rsqrt((x @ w).var(-1, keepdims=True) + 1e-5),
+}
+
+
+@pytest.mark.parametrize("name", GRADIENTS)
+def test_gradients_are_the_functions(name):
+    f, rng = GRADIENTS[name], np.random.default_rng(0)
+    x, w, dy = (rng.standard_normal(size).astype(np.float32) for size in ((6, 10), (10, 14), (6, 14)))
+    result = chain(f, x, w)
+    assert (result.unknown, result.left_out) == ({}, {})
+    results = result.with_gradients().chain.laid_out(ranks=1).reference({"X": x, "w": w, "dY": dy})
+    y, back = jax.vjp(f, x, w)
+    for name_, expected in zip(("Y", "dX", "dw"), (y, *back(dy)), strict=True):
+        np.testing.assert_allclose(results[name_], expected, rtol=0, atol=2e-4)
+
+
+@jax.custom_vjp
+def reversed_back(x):
+    return x
+
+
+reversed_back.defvjp(lambda x: (x, None), lambda _, dy: (-dy,))
+
+
+@pytest.mark.parametrize(
+    ("f", "why"),
+    [
+        (lambda x, w: stopped(x @ w) @ w.T, "without gradient is read by more than a map"),
+        (lambda x, w: reversed_back(x @ w), "its own custom_vjp"),
+    ],
+)
+def test_gradients_that_no_rule_gives_are_refused(f, why):
+    result = chain(f, np.ones((6, 10), np.float32), np.ones((10, 14), np.float32))
+    assert result.share == 1
+    with pytest.raises(InputError, match=why):
+        result.with_gradients()
+
+
+@pytest.mark.parametrize(
+    ("f", "operation"),
+    [
+        (lambda x, w: (x @ w).astype(jnp.int32).astype(jnp.float32) @ w.T, "convert_element_type"),
+        (
+            lambda x, w: jax.nn.one_hot(jnp.arange(6) + x[0, 0].astype(int), 14) * (x @ w),
+            "convert_element_type",
+        ),
+    ],
+)
+def test_casts_to_integers_are_not_understood(f, operation):
+    assert operation in chain(f, np.ones((6, 10), np.float32), np.ones((10, 14), np.float32)).unknown
+
+
+def test_what_a_barrier_passes_on_is_each_array_it_takes():
+    """The second was taken for the first."""
+    x, w = np.ones((6, 10), np.float32), np.ones((10, 10), np.float32)
+    program = chain(lambda x, w: jax.lax.optimization_barrier((x @ w, 2 * x))[1] @ w, x, w).chain.laid_out(
+        ranks=1
+    )
+    assert (program.reference({"X": x, "w": w})["Y"] == 20).all()
+
+
 @pytest.mark.parametrize(
     "f",
     [
         attention(axis=1),
         attention(axis=2),
         attention(lambda s: s + s),
+        of_shares(lambda s: s / s.sum(-1, keepdims=True)),
+        of_shares(lambda s: _exponentials(s) / (1 + _exponentials(s).sum(-1, keepdims=True))),
+        of_shares(lambda s: _exponentials(_exponentials(s)) / _exponentials(s).sum(-1, keepdims=True)),
         attention(lambda s: 2 * jax.nn.softmax(s)),
         attention(lambda s: jnp.where(AT[:, None] >= AT, s, 0.0)),
     ],

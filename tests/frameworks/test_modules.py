@@ -225,6 +225,18 @@ def _two_means(m, x, y, z):
     return (h - mean) @ m.w.T @ (m.w @ (h * mean).T)
 
 
+def _without_gradients(m, x, y, z):
+    with torch.no_grad():
+        h = torch.tanh(x @ m.w)
+    return h * (x @ m.w)
+
+
+def _softmax_by_hand(m, x, y, z):
+    h = x @ m.w
+    shares = (h - h.amax(-1, keepdim=True)).exp()
+    return shares / shares.sum(-1, keepdim=True)
+
+
 OPERATIONS = {
     "logarithm of softmax": lambda m, x, y, z: F.log_softmax(x @ m.w, -1),
     "sum and factors of a multiply": lambda m, x, y, z: torch.addmm(y, x, m.w, beta=0.5, alpha=2.0),
@@ -239,6 +251,12 @@ OPERATIONS = {
     "sums of rows": lambda m, x, y, z: ((x @ m.w) ** 2).sum(-1, keepdim=True),
     "a mean in two passes": _two_means,
     "a matrix by itself": lambda m, x, y, z: torch.einsum("ik,jk->ij", x @ m.w, x @ m.w),
+    "a detached factor": lambda m, x, y, z: (x @ m.w) * (x @ m.w).detach(),
+    "a gradient passed through": lambda m, x, y, z: (lambda h: h + (h.tanh() - h).detach())(x @ m.w),
+    "a region without gradients": _without_gradients,
+    "a softmax by hand": _softmax_by_hand,
+    "the norm's own epsilon": lambda m, x, y, z: F.rms_norm(1e-4 * (x @ m.w), (14,)),
+    "a factor of a sum": lambda m, x, y, z: torch.add(x @ m.w, 2, alpha=3),
 }
 
 
@@ -275,6 +293,53 @@ def test_a_part_that_is_changed_in_place_is_not_taken_as_it_was():
     result = chain(Applied(halved), (torch.zeros(6, 10), torch.zeros(6, 14), torch.zeros(6, 1)))
     assert "mul_" in result.unknown
     assert result.share == 0.5
+
+
+ZEROS = torch.zeros(6, 10), torch.zeros(6, 14), torch.zeros(6, 1)
+
+
+def _alias_changed(m, x, y, z):
+    h = x @ m.w
+    seen = h.view(3, 28)
+    h.mul_(0.5)
+    return seen.view(6, 14) @ m.w.T
+
+
+OTHERWISE = {
+    "another view of what is changed": (_alias_changed, "mul_"),
+    "a cast to whole numbers": (lambda m, x, y, z: (x @ m.w).int().double() @ m.w.T, "to"),
+}
+
+
+@pytest.mark.parametrize("name", OTHERWISE)
+def test_arrays_that_would_be_read_wrongly_are_not_understood(name):
+    f, operation = OTHERWISE[name]
+    inputs = tuple(torch.zeros(6, x, dtype=torch.float64) for x in (10, 14, 1))
+    made = chain(Applied(lambda m, *x: f(m, *x) + x[0] @ m.w @ m.w.T).double(), inputs)
+    assert operation in made.unknown
+
+
+def test_a_mask_that_inputs_give_is_named():
+
+    class Masked(torch.nn.Module):
+        def forward(self, q, k, v, seen):
+            q, k, v = map(_heads, (q, k, v))
+            return F.scaled_dot_product_attention(q, k, v, seen).transpose(1, 2).reshape(-1, 16)
+
+    given = chain(Masked(), (*torch.randn(3, 12, 16), torch.ones(6, 6, dtype=torch.bool)))
+    assert given.left_out == {"a mask that inputs give, taken as of ones": 1}
+
+
+def test_dropout_that_evaluation_keeps_is_named():
+    result = chain(Applied(lambda m, x, y, z: F.dropout(x @ m.w, 0.5, True)), ZEROS)
+    assert result.left_out == {"dropout that is not switched off in evaluation": 1}
+
+
+def test_a_detached_operand_of_a_multiply_has_no_gradients_here():
+    result = chain(Applied(lambda m, x, y, z: (x @ m.w).detach() @ m.w.T), ZEROS)
+    assert result.share == 1
+    with pytest.raises(InputError, match="without gradient is read by more than a map"):
+        result.with_gradients()
 
 
 def _heads(x):

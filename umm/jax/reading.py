@@ -1,20 +1,22 @@
 """A jaxpr, equation by equation, as nodes of :mod:`umm.program.graph`."""
 
+import os
 from collections.abc import Callable, Sequence
 from itertools import accumulate, pairwise
 from math import inf, prod
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from umm.program.graph.attention import Scores, attend, visible
 from umm.program.graph.folds import NONE, Atom, Dim, Value, folded, permuted, reshaped
 from umm.program.graph.nodes import Constant, Graph, Node, needs_input
+from umm.program.graph.rotary import joined, turned
 
 MAX_CONSTANT = 2**26  # elements of the largest constant that is computed, such as a mask of 8192 tokens
 INLINED = ("jit", "pjit", "closed_call", "core_call", "remat", "remat2", "checkpoint", "custom_jvp_call",
            "custom_vjp_call", "custom_vjp_call_jaxpr", "custom_lin")  # fmt: skip
-FREE = ("convert_element_type", "stop_gradient", "copy", "copy_p", "reduce_precision", "sharding_constraint",
+FREE = ("convert_element_type", "copy", "copy_p", "reduce_precision", "sharding_constraint",
         "optimization_barrier", "name")  # fmt: skip
 BINARY = {"add": "+", "add_any": "+", "sub": "-", "mul": "*", "div": "/", "pow": "**", "max": "maximum",
           "min": "minimum"}  # fmt: skip
@@ -23,8 +25,10 @@ UNARY = {"logistic": "sigmoid"} | {x: x for x in ("exp", "expm1", "log", "log1p"
 REDUCED = {"reduce_sum": "sum", "reduce_max": "amax", "reduce_min": "amin"}
 
 
-class Statistic:
-    """The maximum or the sum of scores over keys, on its way into a softmax."""
+class Statistic(NamedTuple):
+    """The maximum of scores over keys, or the sum of their exponentials, on its way into a softmax."""
+
+    is_sum: bool
 
 
 class Tokens:
@@ -32,6 +36,12 @@ class Tokens:
 
     def __init__(self, value: Value) -> None:
         self.value = value
+
+
+class Exponentials(NamedTuple):
+    """Exponentials of scores, on their way into a softmax."""
+
+    scores: Scores
 
 
 class Reader:
@@ -52,11 +62,11 @@ class Reader:
 
     def constant(self, variable: Any, value: Any) -> None:
         """Add a constant of the function."""
-        self.values[variable] = np.asarray(value)
+        self.values[variable] = _array(value)
 
     def value(self, variable: Any) -> Any:
         """Return the value of a variable, or of a literal."""
-        return np.asarray(variable.val) if hasattr(variable, "val") else self.values[variable]
+        return _array(variable.val) if hasattr(variable, "val") else self.values[variable]
 
     def read(self, jaxpr: Any) -> None:
         """Read all equations."""
@@ -64,18 +74,34 @@ class Reader:
             name, params = equation.primitive.name, equation.params
             values = [self.value(x) for x in equation.invars]
             if name in INLINED and (body := params.get("jaxpr") or params.get("call_jaxpr")) is not None:
+                if name.startswith("custom") and not _of_jax(body):
+                    self.graph.without_gradient["a function has its own custom_vjp or custom_jvp"] = None
                 results = self._inlined(body, values)
             elif name == "scan":
                 results = self._scanned(equation, values)
-            elif all(isinstance(x, np.ndarray) for x in values):
+            elif all(isinstance(x, np.ndarray | Constant) for x in values):
                 results = _computed(equation, values)
+            elif name in FREE:
+                results = [
+                    x if _same_kind(x, y.aval.dtype) else None
+                    for x, y in zip(values, equation.outvars, strict=False)
+                ]
             else:
                 result = self._result(equation, name, values, params)
                 results = result if isinstance(result, list) else [result] * len(equation.outvars)
             for variable, result in zip(equation.outvars, results, strict=False):
+                if result is None and type(variable).__name__ == "DropVar":
+                    continue
                 if result is None:
-                    result = self.graph.not_understood(name, variable.aval.shape, flop_of(equation))
+                    result = self._not_understood(equation, variable.aval.shape)
                 self.values[variable] = result
+
+    def _not_understood(self, equation: Any, shape: Sequence[int]) -> Value:
+        """Return an array that an equation gives; those of products and scans have their flop counted."""
+        name = equation.primitive.name
+        flop = 0 if name == "scan" else flop_of(equation)
+        self.flop += 0 if name == "dot_general" else flop
+        return self.graph.not_understood(name, shape, flop)
 
     def _inlined(self, body: Any, values: Sequence[Any]) -> list[Any]:
         """Read a function that an equation calls, on these values."""
@@ -115,12 +141,19 @@ class Reader:
 
     def _result(self, equation: Any, name: str, values: Sequence[Any], params: Any) -> Any:
         shape = equation.outvars[0].aval.shape
-        if any(isinstance(x, Statistic | Scores) for x in values):
+        if any(isinstance(x, Statistic | Scores | Exponentials) for x in values):
             return self._of_scores(equation, name, values)
         if any(isinstance(x, Tokens) for x in values) and name != "gather":
-            return next(x for x in values if isinstance(x, Tokens))
-        if name in FREE:
-            return values[0]
+            integral = not np.issubdtype(equation.outvars[0].aval.dtype, np.inexact)
+            live = any(isinstance(x, Value) for x in values)
+            return next(x for x in values if isinstance(x, Tokens)) if integral and not live else None
+        if name == "stop_gradient":
+            return self.graph.stopped(values[0])
+        if name == "add":
+            one, other = values
+            both = isinstance(one, Value) and isinstance(other, Value)
+            if both and (made := turned(self.graph, one, other, _elements)):
+                return made
         if name in BINARY:
             return self._elements(BINARY[name], values, shape)
         if name in UNARY:
@@ -143,8 +176,13 @@ class Reader:
     _square = _integer_pow
 
     def _select_n(self, equation: Any, which: Any, *cases: Any) -> Any:
+        if isinstance(which, np.ndarray) and which.dtype == bool and (which.all() or not which.any()):
+            return cases[int(which.any())]
         live = next((x for x in cases if isinstance(x, Value)), None)
         return live and self.graph.elements("+", live, Constant(()), shape=live.shape)
+
+    def _is_finite(self, equation: Any, x: Value) -> Any:
+        return np.ones(x.shape, bool)  # as in a logarithm of sums, whose maximum is finite
 
     def _erfc(self, equation: Any, x: Value) -> Any:
         turned = self.graph.elements("erf", x, shape=x.shape)
@@ -181,9 +219,25 @@ class Reader:
         axis, sizes = equation.params["axis"], equation.params["sizes"]
         return [self.graph.sliced(x, axis, *y) for y in pairwise([0, *accumulate(sizes)])]
 
+    def _concatenate(self, equation: Any, *parts: Any) -> Any:
+        """Read halves that are turned by their positions."""
+        shape = equation.outvars[0].aval.shape
+        if equation.params["dimension"] != len(shape) - 1 or not all(isinstance(x, Value) for x in parts):
+            return None
+        return joined(self.graph, parts, shape, _elements)
+
+    def _stack(self, equation: Any, *parts: Any) -> Any:
+        """Read neighbours that are turned by their positions."""
+        shape = equation.outvars[0].aval.shape
+        if equation.params["axis"] != len(shape) - 1 or not all(isinstance(x, Value) for x in parts):
+            return None
+        return joined(self.graph, [Value(x.node, (*x.dims, ())) for x in parts], shape, _elements)
+
     def _gather(self, equation: Any, table: Any, tokens: Any) -> Any:
         """Take rows of a table, as an embedding does."""
         numbers, shape = equation.params["dimension_numbers"], equation.outvars[0].aval.shape
+        if isinstance(table, Value) and tuple(equation.params["slice_sizes"][1:]) != table.shape[1:]:
+            return None
         takes_rows = tuple(numbers.collapsed_slice_dims) == (0,) and isinstance(tokens, Tokens)
         if not (takes_rows and isinstance(table, Value) and len(table.dims) == 2):
             return None
@@ -269,19 +323,32 @@ class Reader:
         """Follow products of queries and keys to the multiply with values."""
         if name == "dot_general":
             return self._dot_general(equation, *values)
+        exponentials = next((x for x in values if isinstance(x, Exponentials)), None)
+        if exponentials is not None:
+            if name == "reduce_sum" and _over_keys(equation, exponentials.scores):
+                return Statistic(is_sum=True)
+            if name == "div" and exponentials is values[0] and values[1] == Statistic(is_sum=True):
+                return exponentials.scores._replace(done=True)
+            return None
         of_scores = [x for x in values if isinstance(x, Scores)]
+        if name == "stop_gradient" and of_scores:
+            self.graph.without_gradient["scores of attention have no gradient"] = None
+            return of_scores[0]
         if not of_scores:
-            return Statistic()
+            statistic = next(x for x in values if isinstance(x, Statistic))
+            floor = name == "max" and all(x is statistic or np.all(x == -inf) for x in values)
+            views = ("broadcast_in_dim", "reshape", "squeeze", "expand_dims", "stop_gradient")
+            return statistic if name in views or (floor and not statistic.is_sum) else None
         scores, *others = of_scores
-        if name in FREE:
-            return scores
         if others or scores.done or (name in ("div", "sub") and scores is not values[0]):
             return None
-        if name in ("reduce_max", "reduce_sum"):
-            return Statistic() if tuple(equation.params["axes"]) == (len(scores.shape) - 1,) else None
+        if name == "reduce_max":
+            return Statistic(is_sum=False) if _over_keys(equation, scores) else None
+        if name == "exp":
+            return Exponentials(scores)
         number = next((x.item() for x in values if isinstance(x, np.ndarray) and x.size == 1), None)
         if any(isinstance(x, Statistic) for x in values):
-            return scores._replace(done=name == "div") if name in ("sub", "div") else None
+            return scores if name == "sub" and Statistic(is_sum=False) in values else None
         if name in ("mul", "div") and number is not None:
             return scores._replace(scale=scores.scale * (number if name == "mul" else 1 / number))
         if name == "select_n":
@@ -294,19 +361,55 @@ class Reader:
             return self._masked(scores, other, np.negative if name == "sub" else np.asarray)
         if name == "tanh":
             self.graph.leave_out("a cap of scores")
-        return scores if name in ("add", "sub", "exp", "tanh") else None
+        return scores if name in ("add", "sub", "tanh") else None
 
     def _masked(self, scores: Scores, mask: Any, turned: Callable[[Any], Any]) -> Scores:
         """Return scores with a mask, or with an array that is added to them."""
         if isinstance(mask, np.ndarray):
             seen = visible(self.graph, turned(mask))
             return scores._replace(mask=seen) if seen[0] else scores
+        if isinstance(mask, Constant):
+            self.graph.leave_out("a mask that was not computed, taken as causal")
+            return scores._replace(mask=(True, 0))
         self.graph.leave_out("a bias of scores")
         return scores
 
 
+def _elements(source: Any) -> Any:
+    """Return the elements of a constant, which is its own source; None if it was too large."""
+    return source if isinstance(source, np.ndarray) else None
+
+
+def _array(value: Any) -> Any:
+    """Return a constant as an array of NumPy; keys of random numbers, which are none, by shape."""
+    try:
+        return np.asarray(value)
+    except TypeError:
+        return Constant(tuple(value.shape))
+
+
+def _of_jax(body: Any) -> bool:
+    """Whether a function is of JAX itself, whose gradients are the usual ones."""
+    where = str(getattr(body, "jaxpr", body).debug_info.func_src_info)
+    return "/jax/" in where.replace(os.sep, "/")
+
+
+def _over_keys(equation: Any, scores: Scores) -> bool:
+    return tuple(equation.params["axes"]) == (len(scores.shape) - 1,)
+
+
+def _same_kind(x: Any, dtype: Any) -> bool:
+    """Whether a cast keeps an array's fractions, which a cast to whole numbers cuts off."""
+    integral = np.issubdtype(dtype, np.integer) or np.issubdtype(dtype, np.bool_)
+    return not (integral and isinstance(x, Value | Scores | Exponentials))
+
+
 def flop_of(equation: Any) -> int:
-    """Return the flop of an equation that multiplies; 0 of others."""
+    """Return the flop of an equation that multiplies, or of a function that it calls; 0 of others."""
+    inner = [x for y in equation.params.values() for x in (y if isinstance(y, (tuple, list)) else (y,))]
+    bodies = [getattr(x, "jaxpr", x) for x in inner if hasattr(getattr(x, "jaxpr", x), "eqns")]
+    if bodies:
+        return max(sum(map(flop_of, x.eqns)) for x in bodies)
     out: int = prod(equation.outvars[0].aval.shape)
     if equation.primitive.name == "dot_general":
         summed = equation.params["dimension_numbers"][0][0]
@@ -322,16 +425,17 @@ def _operand(x: Any) -> Any:
     """Return a value as an elementwise operation takes it: an array, a number, or a constant."""
     if isinstance(x, np.ndarray):
         return float(x.item()) if x.size == 1 else Constant(x.shape, x)
-    return x if isinstance(x, Value) else Constant(())
+    return x if isinstance(x, Value | Constant) else Constant(())
 
 
 def _computed(equation: Any, values: Sequence[Any]) -> list[Any]:
     """Return the results of an equation on constants; broadcasts take no memory."""
-    if equation.primitive.name == "broadcast_in_dim":
+    if equation.primitive.name == "broadcast_in_dim" and isinstance(values[0], np.ndarray):
         shape, places = equation.params["shape"], equation.params["broadcast_dimensions"]
         lengths = dict(zip(places, values[0].shape, strict=True))
         return [np.broadcast_to(values[0].reshape([lengths.get(i, 1) for i in range(len(shape))]), shape)]
-    if sum(prod(x.aval.shape) for x in equation.outvars) > MAX_CONSTANT:
-        return [np.broadcast_to(np.zeros((), bool), x.aval.shape) for x in equation.outvars]
+    unknown = any(isinstance(x, Constant) for x in values)
+    if unknown or sum(prod(x.aval.shape) for x in equation.outvars) > MAX_CONSTANT:
+        return [Constant(x.aval.shape) for x in equation.outvars]
     results = equation.primitive.bind(*values, **equation.params)
-    return [np.asarray(x) for x in (results if equation.primitive.multiple_results else [results])]
+    return [_array(x) for x in (results if equation.primitive.multiple_results else [results])]

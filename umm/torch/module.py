@@ -7,12 +7,14 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from umm.errors import InputError, ProblemError
+from umm.program.graph.attention import Scores
 from umm.program.graph.folds import Value
 from umm.program.graph.nodes import Constant
 from umm.program.graph.traced import Traced
 from umm.program.graph.writing import parts
 from umm.torch.reading import FREE, Reader
-from umm.torch.values import arguments, shape_of, torch_for
+from umm.torch.regions import inlined
+from umm.torch.values import Buffer, Joined, Route, ancestors, arguments, shape_of, torch_for
 
 
 def chain(module: Any, example_inputs: Any, *, name: str = "module") -> Traced:
@@ -20,8 +22,8 @@ def chain(module: Any, example_inputs: Any, *, name: str = "module") -> Traced:
 
     Repeated layers, the items of a ModuleList or Sequential, are one chain and their number. What compilers
     of frameworks do counts as done: elementwise operations and norms are fused, biases are added as a
-    multiply writes, and a softmax between two multiplies is fused attention. Rotary positions are priced;
-    executed, they turn neighbouring columns with a base of 10,000, whatever the module does.
+    multiply writes, and a softmax between two multiplies is fused attention. Rotary positions have the base
+    of the module's tables; tables that are unknown, or have no one base, are named in ``left_out``.
 
     Args:
         module: An ``nn.Module``; on ``torch.device("meta")`` no weights are made.
@@ -36,22 +38,27 @@ def chain(module: Any, example_inputs: Any, *, name: str = "module") -> Traced:
     if any(isinstance(x, torch.nn.Conv1d) for x in module.modules()):  # before minutes of export
         raise _mostly_by(module, LOOPS)
     exported = _exported(module, example_inputs)
-    graph = exported.graph_module.graph
+    graph = inlined(exported.graph_module)
     signature = exported.graph_signature
     lifted = signature.inputs_to_lifted_tensor_constants
     stored = {**exported.state_dict, **exported.constants}
     named = {**signature.inputs_to_parameters, **signature.inputs_to_buffers, **lifted}
     known = {name: stored.get(x) for name, x in named.items()}
-    reader = Reader(lambda node: _elements(node, known), _blocks(module))
+    reader = Reader(lambda node: _elements(node, known), _blocks(module), signature.user_inputs)
     dtypes = Counter[str]()
     for node in graph.nodes:
         if node.op == "placeholder":
             _leaf(reader, node, signature, dtypes)
         elif node.op == "call_function":
             reader.read(node)
+        elif node.op == "get_attr":  # a part of a condition or a loop
+            reader.values[node] = None
         elif node.op == "output":
             given = [reader.values.get(x) for x in torch.utils._pytree.tree_leaves(node.args)]
     outputs = [x.node for x in given if isinstance(x, Value)]
+    for x in given:
+        if isinstance(x, (Buffer, Joined, Route, Scores)):
+            reader.graph.leave_out("a result that is no one matrix")
     if not outputs or not reader.flop:
         raise ProblemError(
             f"{type(module).__name__} has no multiply that gives its result; there is nothing to plan"
@@ -61,7 +68,7 @@ def chain(module: Any, example_inputs: Any, *, name: str = "module") -> Traced:
         raise _mostly_by(module, refused)
     dtype = max(dtypes, key=lambda x: dtypes[x], default="float32")
     made = parts(reader.graph, outputs, name, dtype, reader.counted)
-    return Traced(tuple(made), reader.flop, dict(reader.graph.unknown), dict(reader.graph.left_out))
+    return Traced.of(reader.graph, made, reader.flop)
 
 
 LOOPS = ("conv1d",)  # what begins a scan over tokens, whose steps export writes out one by one
@@ -87,9 +94,16 @@ def _exported(module: Any, example_inputs: Any) -> Any:
         args, kwargs = torch.utils._pytree.tree_map_only(torch.Tensor, lambda x: x.to(device), (args, kwargs))
     training = module.training
     try:
-        with warnings.catch_warnings(), torch.no_grad():
+        with warnings.catch_warnings():
             warnings.simplefilter("ignore")
-            return torch.export.export(module.eval(), args, kwargs, strict=False)
+            # With gradients the graph has the regions of no_grad, but autograd refuses some changes in place.
+            for gradients in (True, False):
+                try:
+                    with torch.set_grad_enabled(gradients):
+                        return torch.export.export(module.eval(), args, kwargs, strict=False)
+                except RuntimeError as error:
+                    if not gradients or "inplace" not in str(error).replace("in-place", "inplace"):
+                        raise
     except Exception as error:
         first = (str(error).strip() or type(error).__name__).splitlines()[0]
         raise InputError(f"torch.export refuses {type(module).__name__}: {first[:300]}") from None
@@ -164,12 +178,7 @@ def _elements(node: Any, stored: Mapping[str, Any]) -> Any:
             return torch.device("cpu")
         return known[x] if isinstance(x, torch.fx.Node) else x
 
-    needed, stack = set[Any](), [node]
-    while stack:
-        x = stack.pop()
-        if x not in needed:
-            needed.add(x)
-            stack += x.all_input_nodes
+    needed = ancestors(node)
     try:
         with torch.no_grad():
             for x in (y for y in node.graph.nodes if y in needed):
@@ -187,5 +196,5 @@ def _elements(node: Any, stored: Mapping[str, Any]) -> Any:
                     args, named = torch.utils._pytree.tree_map(of, (x.args, x.kwargs))
                     known[x] = x.target(*args, **named)
             return known[node]
-    except (RuntimeError, TypeError, NotImplementedError):
+    except (KeyError, RuntimeError, TypeError, NotImplementedError):
         return None

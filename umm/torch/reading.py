@@ -1,48 +1,39 @@
 """A graph of torch.export, operation by operation, as nodes of :mod:`umm.program.graph`."""
 
 import operator
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from math import inf, prod
 from typing import Any
 
 from umm.program.graph.attention import Scores, attend, visible
-from umm.program.graph.folds import (
-    COLS,
-    NONE,
-    Atom,
-    Value,
-    expanded,
-    folded,
-    length,
-    merged,
-    permuted,
-    reshaped,
-)
-from umm.program.graph.nodes import Constant, Graph, Leaf, Node, needs_input
+from umm.program.graph.folds import NONE, Atom, Value, expanded, folded, permuted, reshaped
+from umm.program.graph.nodes import Constant, Graph, Node, needs_input
+from umm.program.graph.rotary import joined, turned
 from umm.program.routing import Routing
 from umm.torch.values import (
     BIAS,
     Buffer,
     Joined,
     Route,
+    ancestors,
     constants,
     flop_of,
-    is_turned,
+    is_number,
     letters,
-    rotated,
     router,
     shape_of,
-    sliced,
-    slices,
+    storage,
 )
 
 MASK_LENGTH = 16384
 """Tokens of the longest mask that is computed to see whether it is causal: a quarter of a gigabyte."""
 FREE = (
-    "alias", "clone", "contiguous", "detach", "dropout", "to", "type_as", "_to_copy", "lift_fresh_copy",
-    "_assert_tensor_metadata", "feature_dropout", "alpha_dropout", "native_dropout",
+    "alias", "clone", "contiguous", "to", "type_as", "_to_copy", "lift_fresh_copy",
+    "_assert_tensor_metadata",
 )  # fmt: skip
 """What neither moves nor changes elements where a model is evaluated; casts are of the pass they are in."""
+OF_JOINED = ("cat", "expand", "linear", "matmul", "mm", "scaled_dot_product_attention", "view", "reshape")
+"""What is read of arrays beside each other."""
 BINARY = {
     "add": "+",
     "sub": "-",
@@ -56,7 +47,7 @@ UNARY = (
     "exp", "expm1", "log", "log1p", "sqrt", "rsqrt", "tanh", "sin", "cos", "abs", "sign", "sigmoid", "silu",
     "relu", "erf", "neg", "softplus",
 )  # fmt: skip
-VIEWS = ("slice", "select", "view", "transpose", "t", "permute", "squeeze", "unsqueeze", "expand", "detach")
+DROPOUT = ("dropout", "feature_dropout", "alpha_dropout", "native_dropout")
 SOFTMAX = ("softmax", "_softmax")
 REDUCED = {"mean": "mean", "sum": "sum", "amax": "amax", "amin": "amin", "logsumexp": "logsumexp"}
 
@@ -67,11 +58,14 @@ class Reader:
     Args:
         constant: Computes the elements of a node that depends on no input's elements.
         block: Names the repeated part of the model that a node is in.
+        inputs: Names of the module's arguments.
     """
 
-    def __init__(self, constant: Callable[[Any], Any], block: Callable[[Any], str]) -> None:
+    def __init__(
+        self, constant: Callable[[Any], Any], block: Callable[[Any], str], inputs: Collection[str] = ()
+    ) -> None:
         self.graph, self.values = Graph(), dict[Any, Any]()
-        self.constant, self.block = constant, block
+        self.constant, self.block, self.inputs = constant, block, inputs
         self.attentions: dict[Any, tuple[bool, int]] = {}
         self.tokens: dict[Any, Value] = {}
         self.counted: list[tuple[Node, int]] = []
@@ -96,27 +90,38 @@ class Reader:
             self.values[node] = self._embedding(node, *args[:2])
             return
         if not live:
-            self.values[node] = constants(node)
+            # A table is computed before a cast makes it coarse.
+            exact = plain in FREE and is_number(node) and is_number(node.args[0])
+            self.values[node] = args[0] if exact and isinstance(args[0], Constant) else constants(node)
             views = (*FREE, "view", "reshape", "flatten", "squeeze", "unsqueeze")
             if plain in views and node.args[0] in self.tokens:
                 self.tokens[node] = self.tokens[node.args[0]]
             return
-        if plain != name:
-            self._forget_base(node.args[0], name)
+        in_place = plain != name and not isinstance(args[0], Buffer)
+        if in_place:
+            self._forget_aliases(node.args[0], name)
         handler = getattr(self, f"_{plain.lower()}", None)
         result = None
         if plain in FREE:
-            result = args[0]
+            result = args[0] if is_number(node) or isinstance(args[0], Route) else None
+        elif plain in DROPOUT:
+            result = [args[0], None] if plain.startswith("native") else args[0]
+            if len(args) > 2 and args[1] and args[2]:
+                self.graph.leave_out("dropout that is not switched off in evaluation")
+        elif plain == "detach":
+            result = self._detached(args[0])
         elif isinstance(live[0], Buffer) or isinstance(args[0], Buffer):
             result = self._of_buffer(plain, args, node)
         elif routes := [x for x in live if isinstance(x, Route)]:
             result = self._routed(plain, args, routes[0], shape)
         elif any(isinstance(x, Scores) for x in live):
-            result = self._of_scores(plain, args)
+            result = self._of_scores(plain, args, shape)
         elif plain in ("new_empty", "empty_like"):
             result = Buffer(shape, [])
         elif plain in ("new_ones", "new_zeros", "zeros_like", "ones_like", "full_like"):
             result = Constant(shape, node)
+        elif isinstance(args[0], Joined) and plain not in OF_JOINED:
+            result = None
         elif handler is not None:
             result = handler(*args, **kwargs, node=node)
         elif plain in BINARY:
@@ -145,18 +150,27 @@ class Reader:
         elif flop and isinstance(result, Value):
             self.counted.append((result.node, flop))
         self.values[node] = result
+        if in_place and isinstance(result, Value):
+            self.values[node.args[0]] = result
 
     def _arg(self, x: Any) -> Any:
         if isinstance(x, (list, tuple)):
             return [self._arg(y) for y in x]
         return self.values[x] if x.__class__.__name__ == "Node" else x
 
-    def _forget_base(self, part: Any, name: str) -> None:
-        """Count arrays of which a part is changed in place as not understood."""
-        while str(part.target).removeprefix("aten.").split(".")[0] in VIEWS:
-            part = part.args[0]
-            if isinstance(self.values[part], Value):
-                self.values[part] = self.graph.not_understood(name, shape_of(part))
+    def _forget_aliases(self, part: Any, name: str) -> None:
+        """Count other views of an array that is changed in place as not understood."""
+        memory = storage(part)
+        for x, value in self.values.items():
+            if x is not part and isinstance(value, Value) and memory and storage(x) == memory:
+                self.values[x] = self.graph.not_understood(name, shape_of(x))
+
+    def _detached(self, x: Any) -> Any:
+        if isinstance(x, Value):
+            return self.graph.stopped(x)
+        if not isinstance(x, Constant):
+            self.graph.without_gradient["scores or experts are detached"] = None
+        return x
 
     # Views
 
@@ -228,8 +242,16 @@ class Reader:
             return self._below(parts, shape)
         if any(isinstance(x, Constant) for x in parts):
             return None
-        turned = self._turned(parts, shape)
+        values = [x for x in parts if isinstance(x, Value)]
+        turned = joined(self.graph, values, shape, self.constant) if len(values) == len(parts) else None
         return turned or Joined(tuple(parts), shape)
+
+    def _stack(self, parts: Sequence[Any], axis: int = 0, *, node: Any) -> Any:
+        """Read neighbours that are turned by their positions."""
+        shape = shape_of(node)
+        if axis % len(shape) != len(shape) - 1 or not all(isinstance(x, Value) for x in parts):
+            return None
+        return joined(self.graph, [Value(x.node, (*x.dims, ())) for x in parts], shape, self.constant)
 
     def _below(self, parts: Sequence[Any], shape: Sequence[int]) -> Value | None:
         """Return rows with some put beside them, such as a token of a class, as a pass over them."""
@@ -240,39 +262,6 @@ class Reader:
         node = self.graph.add("rows", prod(shape[:-1]), shape[-1], largest.node)
         return folded(node, shape[:-1], shape[-1:])
 
-    def _turned(self, parts: Sequence[Any], shape: Sequence[int]) -> Value | None:
-        """Return turned halves of heads as one array; None if the parts are anything else."""
-        sources = {id(x): x for y in parts if isinstance(y, Value) for x in sliced(y.node)}
-        if len(sources) != 1:
-            return None
-        (source,) = sources.values()
-        run: Atom = next(x for y in parts for x in slices(y.node)).how["run"]
-        if run.stride != 1 or not all(isinstance(x, Value) for x in parts):
-            return None
-        # The slice's dims, with its last dimension as long again as all parts are.
-        outer = parts[0].dims[:-1]
-        size = run.size
-        wide = length(parts[0].dims[-1])
-        dims = tuple(
-            tuple(y._replace(stride=y.stride * size // wide) if y.axis == COLS else y for y in x)
-            for x in outer
-        )
-        x = Value(source, (*dims, (Atom(COLS, 1, size),)))
-        if x.shape != tuple(shape):
-            return None
-        trees = [y.node.how.get("tree") for y in parts]
-        if trees[0] and trees[0][0] == "neg":
-            op: tuple[Any, ...] = ("rotated", Leaf(source, "rc"))
-        else:
-            op = ("rope", Leaf(source, "rc"), size, self._positions(x))
-        node = self.graph.add("expr", *source.shape, source, tree=op, parts=tuple(parts))
-        return Value(node, x.dims)
-
-    def _positions(self, x: Value) -> int:
-        """Return the length of a sequence: the innermost rows."""
-        rows = [y for runs in x.dims for y in merged(runs) if y.axis == "r"]
-        return min(rows, key=lambda y: y.stride).size if rows else 1
-
     # Elements
 
     def _binary(self, plain: str, args: Sequence[Any], kwargs: Any, shape: Sequence[int]) -> Any:
@@ -280,18 +269,15 @@ class Reader:
         if isinstance(one, Joined) or isinstance(other, Joined) or kwargs.keys() - {"alpha"}:
             return None
         if kwargs.get("alpha", 1) != 1:
-            other = self.graph.elements("*", other, kwargs["alpha"], shape=other.shape)
+            alpha, number = kwargs["alpha"], not isinstance(other, (Value, Constant))
+            other = alpha * other if number else self.graph.elements("*", other, alpha, shape=other.shape)
         if isinstance(other, Constant) and other.source == BIAS:
             return one
         one, other = (Constant((), x) if isinstance(x, float) and abs(x) == inf else x for x in (one, other))
-        if plain in ("add", "sub") and is_turned(one, other):
-            turned: Any = next(x for x in (one, other) if rotated(x))
-            source: Any = rotated(turned)
-            run = turned.dims[-1][0].size
-            node = self.graph.add(
-                "expr", *source.shape, source, tree=("rope", Leaf(source, "rc"), run, self._positions(turned))
-            )
-            return Value(node, turned.dims)
+        if plain == "add" and isinstance(one, Value) and isinstance(other, Value):
+            result = turned(self.graph, one, other, self.constant)
+            if result is not None:
+                return result
         return self.graph.elements(BINARY[plain], one, other, shape=shape)
 
     def _number(self, x: Any) -> Any:
@@ -335,13 +321,15 @@ class Reader:
         mean = squares and self.graph.of_rows("mean", squares, axes, True)
         if mean is None:
             return None
-        over = self.graph.elements("+", mean, eps or 1.1920928955078125e-07, shape=mean.shape)
+        if eps is None:
+            eps = 2.0**-52 if str(node.meta["val"].dtype) == "torch.float64" else 2.0**-23
+        over = self.graph.elements("+", mean, eps, shape=mean.shape)
         over = over and self.graph.elements("rsqrt", over, shape=mean.shape)
         return over and self._scaled(self.graph.elements("*", x, over, shape=x.shape), weight, None)
 
     def _scaled(self, x: Any, weight: Any, bias: Any) -> Any:
         for op, y in (("*", weight), ("+", bias)):
-            x = self.graph.elements(op, x, y, shape=x.shape) if x and isinstance(y, Value) else x
+            x = self.graph.elements(op, x, y, shape=x.shape) if x and y is not None else x
         return x
 
     def _embedding(self, node: Any, table: Any, tokens: Any) -> Any:
@@ -436,6 +424,8 @@ class Reader:
         *, node: Any, scale: float | None = None, enable_gqa: bool = False,
     ) -> Any:  # fmt: skip
         self.graph.label = "O"
+        if dropout:
+            self.graph.leave_out("dropout that is not switched off in evaluation")
         causal, window = self._mask(mask, k.shape[2]) if mask is not None else (is_causal, 0)
         if is_causal and q.shape[2] != k.shape[2]:  # torch aligns the first tokens, umm the last
             self.graph.leave_out("a mask that is no window of earlier keys")
@@ -451,7 +441,7 @@ class Reader:
             rotary = of_q, of_k
         if not all(isinstance(x, Value) for x in (q, k, v, *rotary)):
             return None
-        if len(q.dims) != 4:
+        if len(q.dims) != 4 or any(x.node.cols != x.shape[-1] for x in rotary[1:]):
             return None
         return attend(self.graph, q, k, v, rotary, causal=causal, window=window, scale=scale)
 
@@ -467,21 +457,25 @@ class Reader:
             if seen is None:
                 self.graph.leave_out("a mask that was not computed, taken as causal")
                 return True, 0
+            if any(x.op == "placeholder" and x.name in self.inputs for x in ancestors(mask.source)):
+                self.graph.leave_out("a mask that inputs give, taken as of ones")
             seen = seen if str(seen.dtype) == "torch.bool" else seen.float()
             self.attentions[mask.source, hides] = visible(self.graph, ~seen if hides else seen)
         return self.attentions[mask.source, hides]
 
-    def _of_scores(self, plain: str, args: Sequence[Any]) -> Any:
+    def _of_scores(self, plain: str, args: Sequence[Any], shape: tuple[int, ...]) -> Any:
         """Follow products of queries and keys to the multiply with values: engines run fused attention."""
         if plain == "cat":
-            return next(x for x in args[0] if isinstance(x, Scores))
+            self.graph.leave_out("columns beside scores, as of sinks")
+            x = next(x for x in args[0] if isinstance(x, Scores))
+            return x if not x.done and shape[:-1] == x.shape[:-1] else None
         x, *beside = [y for y in args if isinstance(y, Scores)]
         others = [self._number(y) for y in args if not isinstance(y, Scores)]
         if plain == "matmul" and x is args[0] and x.done and isinstance(args[1], Value):
             causal, window = x.mask
             return self._attend(x.q, x.k, args[1], causal, window, x.scale)
         if plain in ("slice", "expand", "view", "reshape"):
-            return x
+            return x if shape[-2:] == (x.q.shape[2], x.k.shape[2]) else None
         if x.done or (beside and plain != "sub"):
             return None
         if plain in SOFTMAX and others[0] in (-1, len(x.shape) - 1):

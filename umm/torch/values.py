@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 
 from umm.errors import InputError
 from umm.program.graph.folds import Value, folded
-from umm.program.graph.nodes import Constant, Leaf, Node, needs_input
+from umm.program.graph.nodes import Constant, needs_input
 from umm.program.routing import Routing
 
 BIAS = "bias"  # the source of experts' biases, row by row
@@ -108,43 +108,27 @@ def constants(node: Any) -> Any:
     return Constant(shape_of(node), node)
 
 
-def slices(node: Node) -> list[Node]:
-    """Return the slices that an expression reads, or that a node is."""
-    if node.kind == "slice":
-        return [node]
-    return [y for x in node.reads for y in slices(x)] if node.kind == "expr" else []
+def is_number(node: Any) -> bool:
+    """Whether a node's result has a type of numbers with fractions; a node without a result has it too."""
+    dtype = getattr(node.meta.get("val"), "dtype", None)
+    return dtype is None or bool(dtype.is_floating_point)
 
 
-def sliced(node: Node) -> list[Node]:
-    """Return the sources of an expression's slices, each once; none if it reads anything else."""
-    if node.kind == "slice":
-        return [node.reads[0]]
-    if node.kind != "expr" or not node.reads:
-        return []
-    of_each = [sliced(x) for x in node.reads]
-    return list(dict.fromkeys(y for x in of_each for y in x)) if all(of_each) else []
+def storage(node: Any) -> int | None:
+    """Return the memory that a node's result is in, which views of it share; None of other results."""
+    value = node.meta.get("val")
+    return value.untyped_storage()._cdata if hasattr(value, "untyped_storage") else None
 
 
-def rotated(x: Any) -> Node | None:
-    """Return the source that an expression turns by halves, times a constant."""
-    tree = x.node.how.get("tree") if isinstance(x, Value) else None
-    match tree:
-        case ("*", Leaf(node=node), "const") | ("*", "const", Leaf(node=node)):
-            match node.how.get("tree"):
-                case ("rotated", Leaf(node=source)):
-                    return source
-    return None
-
-
-def is_turned(one: Any, other: Any) -> bool:
-    """Whether an array times cosines is added to the same one, rotated by halves, times sines."""
-    for x, y in ((one, other), (other, one)):
-        source = rotated(y)
-        if source is not None and isinstance(x, Value):
-            match x.node.how.get("tree"):
-                case ("*", Leaf(node=node), "const") | ("*", "const", Leaf(node=node)):
-                    return node is source
-    return False
+def ancestors(node: Any) -> set[Any]:
+    """Return the nodes that a node depends on, and itself."""
+    needed, stack = set[Any](), [node]
+    while stack:
+        x = stack.pop()
+        if x not in needed:
+            needed.add(x)
+            stack += x.all_input_nodes
+    return needed
 
 
 def router(x: Any) -> Value | None:

@@ -5,7 +5,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from umm.program.graph.folds import NONE, Value, folded, length, merged
+from umm.program.graph.folds import COLS, NONE, Value, dim, folded, length, merged
 from umm.program.graph.nodes import Graph
 
 
@@ -36,6 +36,8 @@ def attend(
         scale: Factor of the products; one over the root of the columns if None.
     """
     sequences, heads, tokens, head = q.shape
+    q, k = _in_order(q, k)
+    rotary = _in_order(*rotary) if rotary else ()
     if not all(map(_beside, (q, k, v, *rotary[:1]))) or v.shape[-1] != head:
         return None
     of_keys = k.node.cols // head
@@ -54,6 +56,20 @@ def attend(
     }  # fmt: skip
     made = graph.add("attention", *q.node.shape, *(x.node for x in (q, k, v, *rotary)), how=how)
     return Value(made, q.dims)
+
+
+def _in_order(q: Value, k: Value) -> tuple[Value, Value]:
+    """Return queries and keys whose columns are permuted alike as if they were not: products are the same."""
+    runs = [[y[1:] for y in x.dims[-1]] for x in (q, k)]
+    straight = dim(COLS, q.shape[-1])
+    if runs[0] != runs[1] or any(y.axis != COLS for x in (q, k) for y in x.dims[-1]):
+        return q, k
+    step = 1
+    for stride, size in sorted(runs[0]):
+        if stride != step:
+            return q, k
+        step *= size
+    return Value(q.node, (*q.dims[:-1], straight)), Value(k.node, (*k.dims[:-1], straight))
 
 
 def _beside(x: Value) -> bool:

@@ -239,8 +239,8 @@ class _Backward:
                 fn = "rms_norm_grad_add" if more else "rms_norm_grad"
                 self._of(name, fn, gradient, name, scale, *more[:1], **how)
                 self._of(scale, "rms_scale_grad", gradient, name, **how)
-            case "rope":
-                self._of(x.reads[0], "rope_grad", gradient, **how)
+            case "rope" | "rope_halves":
+                self._of(x.reads[0], f"{x.fn}_grad", gradient, **how)
             case "embed":
                 self._of(x.reads[0], "embed_grad", gradient, x.reads[1])
             case "routed_softmax":

@@ -63,6 +63,7 @@ class Graph:
         self.label = ""  # what the next node may be called
         self.unknown: dict[str, int] = {}  # operations that are not understood, with their flop
         self.left_out: dict[str, int] = {}  # what is not priced, with how often
+        self.without_gradient: dict[str, None] = {}  # why it has no gradients, or not those of the rules
 
     def add(self, kind: str, rows: int, cols: int, *reads: Node, **how: Any) -> Node:
         """Add a node that reads others."""
@@ -112,6 +113,9 @@ class Graph:
                 trees.append(float(x))
         of_main = main.node
         node = self.add("expr", *of_main.shape, *leaves_of(trees), tree=simple((op, *trees)))
+        constants = [x for x in operands if isinstance(x, Constant)]
+        if len(constants) == 1:
+            node.how["constant"] = constants[0]
         # Only where all operands repeat over a group of columns does the result.
         widths = {x.node.width for x in operands if isinstance(x, Value) and x.node.shape == of_main.shape}
         node.width = 0 if 0 in widths else min(widths, default=0)
@@ -142,6 +146,12 @@ class Graph:
         node.width = width
         dims: list[Dim] = [() if i in axes else y for i, y in enumerate(x.dims)]
         return Value(node, tuple(y for i, y in enumerate(dims) if keep or i not in axes))
+
+    def stopped(self, x: Value) -> Value:
+        """Return an array without its gradient."""
+        tree = ("stop", Leaf(x.node, "rc"))
+        node = self.add("expr", *x.node.shape, x.node, tree=tree, width=x.node.width)
+        return Value(node, x.dims)
 
     # Products
 

@@ -1,9 +1,11 @@
 """A framework's program as chains, and which share of it they are."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
+from umm.errors import ProblemError
 from umm.program.graph.gradients import with_gradients
+from umm.program.graph.nodes import Graph
 from umm.program.graph.writing import Part
 from umm.program.outline import Outline
 from umm.units import percent
@@ -18,6 +20,14 @@ class Traced:
     flop: int  # Floating-point operations of its multiplies and attentions, masked scores included
     unknown: Mapping[str, int]  # operations that are not understood, each with its flop
     left_out: Mapping[str, int]  # what is not priced, with how often
+    without_gradient: tuple[str, ...] = ()  # why the rules would not give its gradients
+
+    @classmethod
+    def of(cls, graph: Graph, made: Sequence[Part], flop: int) -> "Traced":
+        """Return the chains that were made of a graph."""
+        return cls(
+            tuple(made), flop, dict(graph.unknown), dict(graph.left_out), tuple(graph.without_gradient)
+        )
 
     @property
     def share(self) -> float:
@@ -37,8 +47,10 @@ class Traced:
     def with_gradients(self) -> "Traced":
         """Return it with the backward part of each chain, by rules for its statements.
 
-        ProblemError in one line, for a statement that has no rule.
+        ProblemError in one line, for a statement that has no rule, or gradients that no rule gives.
         """
+        for why in self.without_gradient:
+            raise ProblemError(f"{why}; leave out --backward")
         made = tuple(replace(x, outline=with_gradients(x.outline)) for x in self.parts)
         return replace(self, parts=made)
 

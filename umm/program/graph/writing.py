@@ -75,6 +75,13 @@ def settled(graph: Graph, outputs: Sequence[Node]) -> tuple[list[Node], dict[Nod
         made.append(part)
         return part
 
+    def unstopped(x: Node) -> Node:
+        """Return the node that one without gradient copies, for readers that are no expressions."""
+        if x.kind == "expr" and x.how["tree"][0] == "stop":
+            graph.without_gradient["an array without gradient is read by more than a map"] = None
+            return unstopped(x.reads[0])
+        return x
+
     for node in graph.nodes:
         if node.kind == "slice":
             done[node] = sliced(done[node.reads[0]], node.how)
@@ -84,12 +91,14 @@ def settled(graph: Graph, outputs: Sequence[Node]) -> tuple[list[Node], dict[Nod
             node.how["tree"] = _sliced_tree(node.how["tree"], lambda y: done[y], every=True)
             node.reads = leaves_of([node.how["tree"]])
         elif node.kind != "weight":
+            node.reads = tuple(unstopped(x) for x in node.reads)
             for x in node.reads:
                 if x.kind == "expr" and not needs_input(x):  # made of weights, once
                     x.kind, x.label, x.reads = "weight", next((y.label for y in x.reads if y.label), ""), ()
         done[node] = node
         made.append(node)
     needed: dict[Node, None] = {}
+    done |= {x: unstopped(done[x]) for x in outputs}
     stack = [done[x] for x in outputs]
     while stack:
         node = stack.pop()
@@ -436,6 +445,7 @@ class _Stretch:
 
 
 _MEAN = r"rsqrt\(\(mean\(\({x} \*\* 2\), \d+\) \+ (?P<epsilon>\S+?)\)\)"
+_TURNED = r"\((?P<_0>a), (?P<head>\d+), (?P<positions>\d+), (?P<base>\S+), (?P<first>\d+)"
 _KNOWN = (
     ("add", r"\((?P<_0>a) \+ (?P<_1>b)\)", ("rc", "rc")),
     ("bias", r"\((?P<_0>a) \+ (?P<_1>b)\)", ("rc", "1c")),
@@ -449,9 +459,11 @@ _KNOWN = (
     ("relu", r"relu\((?P<_0>a)\)", ("rc",)),
     ("rms_norm", rf"\(\((?P<_0>a) \* {_MEAN.format(x='a')}\) \* (?P<_1>b)\)", ("rc", "1c")),
     ("rms_norm", rf"\((?P<_1>a) \* \((?P<_0>b) \* {_MEAN.format(x='b')}\)\)", ("1c", "rc")),
-    ("rope", r"rope\((?P<_0>a), (?P<head>\d+), (?P<positions>\d+)\)", ("rc",)),
+    ("rope", rf"rope{_TURNED}, 0\)", ("rc",)),
+    ("rope_halves", rf"rope_halves{_TURNED}, (?P<turned>\d+)\)", ("rc",)),
 )
 """Functions that have a name: its expression with its operands in order, and the lines of a, b, …"""
+USUAL = (("base", 10000.0), ("first", 0), ("turned", 0))  # parameters that need not be written
 
 
 def named(text: str, lines: Sequence[str], out: str) -> tuple[str, str, Sequence[int], dict[str, Any]]:
@@ -465,8 +477,11 @@ def named(text: str, lines: Sequence[str], out: str) -> tuple[str, str, Sequence
         if match and tuple(lines) == wanted and out == "rc":
             groups = match.groupdict()
             order = [LETTERS.index(groups.pop(f"_{i}")) for i in range(len(lines))]
-            how = {x: float(y) if x == "epsilon" else int(y) for x, y in groups.items()}
+            how = {x: float(y) if x in ("epsilon", "base") else int(y) for x, y in groups.items()}
+            how = {x: y for x, y in how.items() if (x, y) not in USUAL}
             return name, name, order, how
+    if "rotated" in text:
+        raise ProblemError("halves of columns are swapped otherwise than for rotary positions")
     if len(text) > MAX_TEXT:
         text = text[:MAX_TEXT]
         raise ProblemError(f"the expression {text}… is too long for one pass")
