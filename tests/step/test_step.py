@@ -428,7 +428,7 @@ def test_split_weights_are_gathered_twice_and_their_gradients_summed_for_each_mi
 
 @pytest.mark.parametrize(("keep_bf16", "more"), [("", 0), ("attention", 32 * 4096 * 10240)])
 def test_split_weights_of_8_bits_are_gathered_in_these(keep_bf16, more):
-    """A byte for each primary weight of Megatron-LM, two in table, head, norms and what stays in bfloat16."""
+    """A byte for each primary weight of Megatron-LM, two in table, head, norms and others in bfloat16."""
     linear = sum(x.elements for layer in SMALL.layers for x in layer.weights(4096) if x.linear)
     weights = 2 * SMALL_WEIGHTS - linear + more
     sizes = {"precision": "fp8", "keep_bf16": keep_bf16}
