@@ -63,6 +63,41 @@ def cost(mesh, now, then, **more):
     return redistribute_cost(spec(mesh, *now, **more), spec(mesh, *then, **more), machine=MACHINE)
 
 
+class _StridedShard(Placement):
+    pass
+
+
+def test_an_axis_of_one_rank_and_no_elements_cost_nothing():
+    """A Shard or a Partial along one rank is all there is, beside another axis too; torch says 0 as well."""
+    one, beside = mesh_of(1), mesh_of(4, 1)
+    for placement in (Shard(0), Partial(), _StridedShard(1, 2)):
+        assert cost(one, [placement], [Replicate()]) == cost(one, [Replicate()], [placement]) == 0.0
+        assert cost(beside, [Shard(0), placement], [Replicate(), Shard(1)]) == cost(
+            mesh_of(4), [Shard(0)], [Replicate()]
+        )
+        assert cost(mesh_of(4), [placement], [Replicate()], shape=(0, 4)) == 0.0
+
+
+@pytest.mark.parametrize("shape", [(64, 48), (5, 7), (1, 8)])
+def test_a_sum_of_what_is_cut_in_strides_costs_as_one_cut_in_one_go(shape):
+    """Each rank has as much; strides to another cut of the same dimension are gathered first."""
+    mesh = mesh_of(2, 2)
+    strided, plain = [_StridedShard(0, 2), Partial()], [Shard(0), Partial()]
+    assert cost(mesh, strided, [_StridedShard(0, 2), Replicate()], shape=shape) == pytest.approx(
+        cost(mesh, plain, [Shard(0), Replicate()], shape=shape)
+    )
+    if shape == (64, 48):
+        assert 0.0 < cost(mesh, strided, plain, shape=shape) < float("inf")
+        assert 0.0 < cost(mesh, plain, strided, shape=shape) < float("inf")
+
+
+def test_ranks_without_elements_gather_by_doubling_too():
+    """One row of eight elements cut by rows leaves groups in which nobody has any."""
+    machine, mesh = umm.machine("pvc-12"), mesh_of(2, 2)
+    now, then = (spec(mesh, *x, shape=(1, 8)) for x in ([Shard(1), Partial()], [Shard(0), Shard(1)]))
+    assert 0.0 < redistribute_cost(now, then, machine=machine) < 100.0
+
+
 @pytest.mark.parametrize(
     ("mesh", "kinds", "shape"),
     [((3,), 4, (64, 48)), ((4,), 4, (5, 7)), ((2, 2), 3, (5, 7)), ((2, 2), 4, (8, 8))],

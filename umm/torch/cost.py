@@ -89,7 +89,12 @@ def matter(now: Any, then: Any) -> tuple[Matter, State, State]:
     ids = np.array(now.mesh.mesh.tolist())
     ranks = tuple(ids.reshape(-1).argsort().argsort().tolist())
     tensor = Matter(ids.shape, ranks, (folded[0], folded[1]), width, DTYPES[itemsize])
-    return tensor, _state(now.placements, dims, len(sizes)), _state(then.placements, dims, len(sizes))
+    states = (_state(spec.placements, dims, len(sizes)) for spec in (now, then))
+    # An axis of one rank cuts nothing, and its part of a sum is the sum.
+    before, after = (
+        tuple(use if n > 1 else None for n, use in zip(ids.shape, state, strict=True)) for state in states
+    )
+    return tensor, before, after
 
 
 def _dim(placement: Any) -> Any:
@@ -141,10 +146,12 @@ def _next(state: State, then: State) -> Iterator[State]:
             yield then
         yield from (x for x in product(PLAIN, repeat=len(state)) if x not in (state, then))
     for axis, use in enumerate(state):
-        for after in (*PLAIN, PARTIAL):
+        for after in dict.fromkeys((*PLAIN, PARTIAL, then[axis])):
             changed = (*state[:axis], after, *state[axis + 1 :])
             sums = PARTIAL in state or after == PARTIAL
             able = after != PARTIAL or use is None  # a part of a sum is made of what all have
+            # Strides of a dimension are gathered before it is cut otherwise.
+            able = able and not (isinstance(use, Cut) and isinstance(after, Cut) and use.dim == after.dim)
             if after != use and sums and able and _innermost(state, axis) and _innermost(changed, axis):
                 yield changed
 
@@ -160,8 +167,8 @@ def _innermost(state: State, axis: int) -> bool:
 @lru_cache(maxsize=65536)
 def step(tensor: Matter, now: State, then: State, machine: Machine) -> float:
     """Return the seconds of one step: a redistribution, or along one axis a collective."""
-    x, y = tensor.layout(now), tensor.layout(then)
     if PARTIAL not in now and PARTIAL not in then:
+        x, y = tensor.layout(now), tensor.layout(then)
         schedule = redistribute(x, y, machine=machine, dtype=tensor.dtype)
         # Without any words all narrow what they have.
         return executor("sim").makespan(schedule) if counted(schedule).words else 0.0
@@ -174,6 +181,11 @@ def step(tensor: Matter, now: State, then: State, machine: Machine) -> float:
         (False, True): "all-gather",
         (False, False): "all-to-all",
     }[now[axis] == PARTIAL, then[axis] is None]
+    # A cut in strides has as much on each rank as one in one go, which is a tile.
+    x, y = (
+        tensor.layout(tuple(Cut(use.dim) if isinstance(use, Cut) else use for use in state))
+        for state in (now, then)
+    )
     return _collective(what, x, y, tensor.groups(axis), machine, tensor.dtype)
 
 
@@ -237,7 +249,7 @@ def redistribute_cost(current_spec: Any, target_spec: Any, *, machine: Machine |
     """
     if current_spec.mesh != target_spec.mesh:
         return float("inf")
-    if tuple(current_spec.placements) == tuple(target_spec.placements):
+    if 0 in current_spec.shape or tuple(current_spec.placements) == tuple(target_spec.placements):
         return 0.0
     tensor, now, then = matter(current_spec, target_spec)
     target = machine if isinstance(machine, Machine) else find_machine(machine)

@@ -42,6 +42,8 @@ def _in_one(number: Ints, source: Slices, target: Slices) -> tuple[Slices, Slice
     # number: number of the rank of each. source: what each copies.
     full = source.elements > 0
     number, source, target = number[full], source.taken(full), target.taken(full)
+    if not len(number):
+        return source, target
     # By rows or by columns: after some that follow by one, none follows all of them by the other.
     follows = [_follow(source, by) & _follow(target, by) & (number[1:] == number[:-1]) for by in (0, 1)]
     # A run that turns from rows to columns is no rectangle as a whole; only the slow path handles it.
@@ -52,7 +54,7 @@ def _in_one(number: Ints, source: Slices, target: Slices) -> tuple[Slices, Slice
             for both in _joined(zip(source.taken(x).all(), target.taken(x).all(), strict=True))
         ]
         return Slices.of([x for x, _ in moves]), Slices.of([x for _, x in moves])
-    begins = np.append(True, ~(follows[0] | follows[1])).nonzero()[0] if len(number) else np.arange(0)
+    begins = np.append(True, ~(follows[0] | follows[1])).nonzero()[0]
     ends = np.append(begins[1:], len(number)) - 1
     joined = source.taken(begins), target.taken(begins)
     # A joined slice keeps its first member's start and takes the last member's stop in both dimensions.
