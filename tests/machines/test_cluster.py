@@ -106,6 +106,9 @@ def test_ranks_of_a_node_may_be_fewer_than_its_devices():
     uneven = good(*asked[:-4], "--machine", "aurora-12", "--nodes", 2, "--ranks", 16)
     assert "nodes     2 of 2, 12 ranks on each, 4 on the last; --set ranks_per_node=8" in uneven
     good(*asked[:-4], "--machine", "aurora-12", "--nodes", 2, "--ranks", 16, "--set", "ranks_per_node=8")
+    both = ("--machine", "cpu-hdr", "--nodes", 4, "--ranks", 4, "-m", 64, "-n", 64, "-k", 64)
+    rows = good("peers", *both, "--no-crossover")
+    assert "\nNodes: 2 of 4, 2 ranks on each; --set ranks_per_node=1 spreads them.\n" in rows
     assert "nodes  " not in good(*asked, "--set", "ranks_per_node=1")
 
 

@@ -18,6 +18,7 @@ from umm.cli.flags.declared import names_of
 from umm.cli.flags.options import Noisy
 from umm.cli.flags.scaling import compare_scales, show_scales
 from umm.cli.printed.assignments import given_in_words
+from umm.cli.printed.report import on_nodes
 from umm.errors import EndedEarlyError, InputError
 from umm.executor import executor
 from umm.layouts.layout import Layout
@@ -329,6 +330,8 @@ def _print_multiply(console: Console, result: Peers) -> None:
         f"C = AB with m={start.m}, n={start.n}, k={start.k}, {start.types}, {start.p} ranks on "
         f"{result.machine.name}\n{lie}; at most {format_bytes(result.limit)} a rank."
     )
+    if filled := on_nodes(result.machine, start.p):
+        console.print(f"Nodes: {filled}.")
     if result.machine.rank:
         console.print(f"A rank is {result.machine.rank}.")
     if start.layouts != result.start.layouts:
