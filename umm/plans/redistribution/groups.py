@@ -105,11 +105,10 @@ def _shares(group: Group, pieces: list[Piece]) -> list[Share]:
     both = [(sorted(piece.held.keys() & piece.wanted.keys()), piece) for piece in pieces]
     for givers, piece in sorted(both, key=lambda x: (not x[0], -x[1].elements)):
         most = max(1, len(givers))
-        parts = most * -(-piece.elements // (equal * most))
-        if len(givers) == 1:
-            # It gives all of it anyway. Rows of a layout that do not divide are fewer than twice an equal
-            # share, and a second round among those who have more than that would find its ranks unequal.
-            parts = piece.elements // equal
+        share = equal * most
+        # Those who have it give all of it anyway. Rows of a layout that do not divide are fewer than twice an
+        # equal share, and a second round among those who have more than that would find its ranks unequal.
+        parts = most * max(1, piece.elements // share if givers else -(-piece.elements // share))
         for part in piece.cut(parts):
             rank = min(givers or group, key=given.__getitem__)
             given[rank] += part.elements
