@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 import umm
 from umm.cli.main import main
 from umm.errors import InputError, ProblemError
+from umm.machines.settings import with_settings
 from umm.program.models import PUBLIC, find_model
 from umm.program.models.count import count
 from umm.program.models.layers import Attention, Indexer, Layer, Mlp
@@ -55,6 +56,28 @@ def test_more_requests_and_longer_contexts_take_longer_and_more_ranks_less():
     assert served(tp=4).tpot < alone.tpot
     assert served(precision="fp8").tpot < alone.tpot
     assert served(cache_bits=8).memory["cache"] == alone.memory["cache"] / 2
+
+
+@settings(max_examples=15)
+@given(
+    st.sampled_from(sorted(PUBLIC)), st.sampled_from([1, 100, 8192]), st.sampled_from([2, 128]),
+    st.sampled_from([1, 16, 256]), st.sampled_from(["bf16", "fp8-block", "int4"]),
+    st.sampled_from([None, 2048]),
+)  # fmt: skip
+def test_no_faster_part_of_a_machine_makes_a_deployment_slower(name, length, output, count, precision, chunk):
+    """Memory, links and peaks twice as fast; nor does a longer prompt, of as many requests, take less."""
+    model = find_model(name)
+    sizes = {"tp": 8, "input": length, "output": output, "concurrency": count, "chunk": chunk}
+    sizes["precision"] = precision
+    usual = served(model, **sizes)
+    for part in ("memory_bandwidth", "fabric.bandwidth", "peak.bfloat16", "peak.float8"):
+        faster = served(model, machine=with_settings(NODE, {part: "x2"}), **sizes)
+        for time in ("ttft", "tpot", "decode", "prefill"):
+            assert getattr(faster, time) <= getattr(usual, time) * (1 + 1e-9)
+    longer = served(model, **sizes | {"input": 2 * length})
+    if longer.running == usual.running:
+        assert longer.decode > 0.99 * usual.decode
+        assert longer.prefill > 0.99 * usual.prefill
 
 
 def test_weights_of_a_rank_are_those_of_the_checkpoint_over_its_ranks():
