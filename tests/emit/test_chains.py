@@ -3,6 +3,7 @@
 import ast
 import shlex
 import tomllib
+from dataclasses import replace
 from itertools import pairwise
 
 import numpy as np
@@ -14,9 +15,10 @@ from hypothesis import strategies as st
 
 import umm
 from umm.cli.main import main
+from umm.emit.chains import torch_block
 from umm.emit.chains.chakra_trace import nodes_of, write_chakra
 from umm.emit.chains.forward import Forward
-from umm.emit.chains.program import emit_chain
+from umm.emit.chains.program import emit_chain, flags
 from umm.emit.chains.spread import spread_of
 from umm.emit.serving import serving
 from umm.errors import InputError
@@ -341,6 +343,16 @@ def test_what_is_no_layer_of_torch_is_refused_and_jax_has_it(statements, says):
 def test_a_chain_that_names_no_tokens_has_no_flags():
     with pytest.raises(InputError, match="odd has no tokens that come in"):
         emit_chain("megatron", one_of({"X": "input", "Y": "output"}, multiply("Y", "X", "X")), MACHINE, "")
+
+
+def test_ranks_that_fall_along_an_axis_are_refused_in_torch_and_named_in_flags():
+    """torch sorts the ranks of a group, so its collectives would order parts otherwise than the mesh."""
+    spread = spread_of(Forward(laid_out("gated-mlp", "megatron")))
+    turned = replace(spread, ranks=spread.ranks[::-1])
+    with pytest.raises(InputError, match="fall along an axis"):
+        torch_block.program(turned, "")
+    assert "order, tensor parallel ones innermost: 1 0" in flags("megatron", turned, "")
+    assert "innermost" not in flags("megatron", spread, "")
 
 
 def test_a_chain_that_looks_like_gradients_alone_is_refused():

@@ -11,6 +11,20 @@ PROBLEMS = {
     "replicated": ("even", {"a": "row@4", "b": "2d@2", "c": "row", "dtype": "float16"}, "C"),
     "uneven on no one mesh": ("uneven", {"a": "row", "b": "2d", "c": "col@2", "given": "a=col,c=2d"}, "B"),
     "cyclic": ("uneven", {"a": "cyclic:2x3:2x2", "b": "2d:balanced", "c": "col@2:interleaved"}, "C"),
+    # torch sorts the ranks of a group: by DTensor on this mesh C was wrong, and uneven parts hung in gloo.
+    "ranks that fall along an axis": (
+        "uneven",
+        {
+            x: f"dtensor:mesh=4:2-0-1-3;{y}"
+            for x, y in (("a", "Shard(0)"), ("b", "Shard(1)"), ("c", "Shard(1)"))
+        },
+        "B",
+    ),
+    "ranks that rise along both axes": (
+        "even",
+        {x: f"dtensor:mesh=2x2:0-2-1-3;{y}" for x, y in (("a", "S(0)R"), ("b", "S(1)R"), ("c", "S(0)S(1)"))},
+        "C",
+    ),
     "fewer rows than ranks": ("even", {"m": 3, "a": "row", "b": "row@2", "c": "row"}, "B"),
 }
 """Sizes, what else the problem is, and the matrix that stays in place, by name."""

@@ -1,6 +1,7 @@
 """A multiply in torch on any layouts: ranks send each other the ranges of A, B and C that they need.
 
-DTensor has no mesh on which all three lie so; plain torch.distributed can have all that umm can.
+DTensor has no mesh on which all three lie so, or only one whose ranks fall along an axis, and torch sorts
+those of a group; plain torch.distributed can have all that umm can.
 """
 
 from collections.abc import Sequence
@@ -19,7 +20,7 @@ MAX_RANGES = 4096  # ranges and multiplies that a program lists; of more the fil
 
 BODY = '''<sizes>
 # What each rank holds, as (rows, columns, rows, columns): from and up to, tile by tile. The layouts lie on no
-# one mesh of DTensor's, so the ranges that ranks need of each other are sent one by one.
+# one mesh of DTensor's with rising ranks, so the ranges that ranks need of each other are sent one by one.
 <a_tiles>
 <b_tiles>
 <c_tiles>
@@ -127,7 +128,7 @@ def program(asked: Described) -> str:
     if most > MAX_RANGES:
         raise InputError(
             f"a torch program would list {most:,} ranges, for DTensor has no one mesh with these "
-            "layouts; take larger tiles, or --emit umm"
+            "layouts and rising ranks; take larger tiles, or --emit umm"
         )
     a, b, c = problem.outside
     rows, cols, inner = (a.row_edges, c.row_edges), (b.col_edges, c.col_edges), (a.col_edges, b.row_edges)

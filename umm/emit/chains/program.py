@@ -60,11 +60,14 @@ def flags(framework: str, spread: Spread, note: str) -> str:
         fsdp=spread.size(FSDP), zero=0,
     )  # fmt: skip
     lines = [shell.comment(f"{forward.chain.name}: {spread.words}. {note}")]
+    order = " ".join(map(str, spread.ranks.tolist()))
     replicated = TP in spread.roles and not spread.sequence_parallel
     for line in FRAMEWORKS[framework](parallel):
         lines.append(line.replace(" --sequence-parallel", "") if replicated else line)
         if replicated and framework == "torchtitan" and line.startswith("tensor_parallel_degree"):
             lines.append(WHOLE)
+    if spread.ranks.ravel().tolist() != list(range(spread.ranks.size)):
+        lines.append(f"# ranks are not in the framework's order, tensor parallel ones innermost: {order}")
     if FSDP in spread.roles:
         lines.append("# weights are gathered layer by layer; umm gathers each beside the multiply before it")
     lines += [f"# {x}: set them as the model has them" for x in forward.left_out]

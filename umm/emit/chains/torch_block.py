@@ -11,6 +11,7 @@ from umm.emit.chains.forward import form_of
 from umm.emit.chains.spread import DP, FSDP, TP, Spread
 from umm.emit.described import JOINED, STARTED, WIDTH, listed
 from umm.errors import InputError
+from umm.layouts.frameworks.mesh import Meshed
 from umm.program import Map, Multiply
 from umm.program.statements import of_kind
 from umm.program.statements.attention import Attention
@@ -227,6 +228,11 @@ def program(spread: Spread, note: str) -> str:
         note: What is known of it, in a line or several.
     """
     forward = spread.forward
+    if not Meshed(spread.ranks, ()).is_sorted:
+        raise InputError(
+            f"ranks of {forward.chain.name}'s mesh fall along an axis, and torch sorts the ranks of a group; "
+            "--emit jax takes them in any order"
+        )
     _check(spread)
     name = forward.names
     block = _Block(spread)

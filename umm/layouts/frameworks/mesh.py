@@ -51,6 +51,11 @@ class Meshed(NamedTuple):
     ranks: Ints  # the rank at each place of the mesh, in the mesh's shape
     uses: tuple[Use, ...]  # Use of each axis. Those of one dimension apply one after the other.
 
+    @property
+    def is_sorted(self) -> bool:
+        """Whether ranks rise along every axis, as in a group of torch, which sorts them."""
+        return all(bool((np.diff(self.ranks, axis=axis) > 0).all()) for axis in range(self.ranks.ndim))
+
 
 def parts_of(shape: tuple[int, int], meshed: Meshed) -> Parts:
     """Return how a mesh cuts a matrix of a shape and which rank has which place.
