@@ -317,6 +317,17 @@ def test_rows_of_an_expert_are_padded_to_tiles_and_weights_of_those_hit_are_read
     assert float(kernels.multiply(load, 256, 64, 1e6)) == pytest.approx(4 * 8 * 128 * 64 * 2 / 1e6, rel=1e-3)
 
 
+@pytest.mark.filterwarnings("error")
+def test_experts_without_a_token_take_the_start_alone():
+    """No rows, no tokens: a law that divided by them gave nan; a million tokens take no less than ten."""
+    kernels = umm.machine("h100-8", kernels="vllm").experts[0]
+    took = [
+        float(kernels.seconds(load_of(np.full((1, 8), rows), rows * 8.0, 1), 4096, 1536, True, 1e15))
+        for rows in (0, 1, 10, 10**6)
+    ]
+    assert 0.0 < took[0] < took[1] < took[2] < took[3]
+
+
 def test_tiles_grow_with_what_passes_for_each_expert_of_a_rank_and_others_rows_count_where_computed():
     """64 tokens of 4 experts, 8 rows to a rank with 4 of 32: tiles of 64 rows, for 256 rows pass."""
     numbers = {

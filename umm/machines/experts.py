@@ -83,7 +83,7 @@ def load_of(rows: npt.ArrayLike, tokens: float, top_k: int) -> Load:
     """
     each = np.atleast_2d(np.asarray(rows, dtype=np.float64))
     tiles = {size: np.ceil(each / size).sum(axis=1).mean() for size in ROWS}
-    total, pairs = each.sum(axis=1), tokens * top_k
+    total, pairs = each.sum(axis=1), tokens * top_k or 1.0
     arrived = (tokens * (1.0 - np.maximum(1.0 - total / pairs, 0.0) ** top_k)).mean()
     one = (np.count_nonzero(each) / len(each), total.mean(), tokens, arrived, top_k, each.shape[1])
     return Load(tiles, *(np.asarray(x, dtype=np.float64) for x in one))
