@@ -16,7 +16,6 @@ from umm.algorithms.writing import counted
 from umm.arrays import Ints
 from umm.errors import InputError, LayoutError
 from umm.executor import executor
-from umm.interval import Interval
 from umm.layouts.frameworks.mesh import Cut, Meshed, Use, parts_of
 from umm.layouts.layout import Layout
 from umm.machines import Machine
@@ -203,8 +202,8 @@ def _collective(
         tensors = [Tensor("X", x, dtype, "both" if in_place else "input")]
         tensors += [] if in_place else [Tensor("Y", y, dtype, "output")]
         build = Builder(name, Chain(what, tuple(tensors), (statement,), x.ranks), machine)
-        had = {rank: _own(build, "X", rank) for rank in range(x.ranks)}
-        has = had if in_place else {rank: _own(build, "Y", rank) for rank in range(x.ranks)}
+        had = {rank: build.own("X", rank) for rank in range(x.ranks)}
+        has = had if in_place else {rank: build.own("Y", rank) for rank in range(x.ranks)}
 
         sends: Any = had.__getitem__ if what in ("all-reduce", "all-gather") else _cut(had, has)
         keeps: Any = has.__getitem__ if what in ("all-reduce", "reduce-scatter") else _cut(has, had)
@@ -217,14 +216,6 @@ def _collective(
 def _cut(mine: dict[int, Slice], others: dict[int, Slice]) -> Callable[[int, int], Slice]:
     """Return a function of two ranks to the part of the first's tile that the second's covers."""
     return lambda rank, other: mine[rank].cut(others[other].rows, others[other].cols)
-
-
-def _own(build: Builder, name: str, rank: int) -> Slice:
-    """Return a rank's tile of a matrix; an empty one if it has none."""
-    layout = build.layout(name)
-    tiles = [build.tile(name, i, j, layout.replica(rank)) for i, j in layout.tiles_of(rank)]
-    empty = Slice(-1, rank, build.number(name), Interval(0, 0), Interval(0, 0))
-    return max(tiles, key=lambda tile: tile.elements, default=empty)
 
 
 NAME = "redistribute_cost"

@@ -171,10 +171,10 @@ def write(build: Builder, names: Names, placements: str, mesh: str) -> None:
     way = choice.chosen_way(shapes, problem.itemsize("A"), now[0], now[1], assumed)
     ranks = range(build.ranks)
     a, b = (
-        _redistributed(build, device, name, {rank: _own(build, name, rank) for rank in ranks}, at, to)
+        _redistributed(build, device, name, {rank: build.own(name, rank) for rank in ranks}, at, to)
         for name, at, to in zip(names[:2], now[:2], way[:2], strict=True)
     )
-    c_tiles = {rank: _own(build, names.c, rank) for rank in ranks}
+    c_tiles = {rank: build.own(names.c, rank) for rank in ranks}
     boxes = device.boxes(problem.shape("C"), way.c)
     # Where the way leaves C in the layout asked for, the product is written there and no copy follows.
     computed = {rank: _room(build, names.c, rank, boxes[rank], "product", c_tiles) for rank in ranks}
@@ -185,13 +185,6 @@ def write(build: Builder, names: Names, placements: str, mesh: str) -> None:
         # The last collective may leave a piece in a pool, or a view of a larger one.
         if summed[rank] != c_tiles[rank]:
             build.get(summed[rank], c_tiles[rank])
-
-
-def _own(build: Builder, name: str, rank: int) -> Slice:
-    """Return the one tile that a rank holds of a matrix, and that may be empty, as others beside it are."""
-    layout = build.layout(name)
-    tiles = [build.tile(name, i, j, layout.replica(rank)) for i, j in layout.tiles_of(rank)]
-    return max(tiles, key=lambda tile: tile.elements)
 
 
 def _room(build: Builder, name: str, rank: int, box: Box, slot: object, tiles: Held) -> Slice:
