@@ -38,6 +38,14 @@ def added(lib, x, angle):
     return x * cos + rotate_half(lib, x) * sin
 
 
+def twice(lib, x, angle):
+    """No rotation: the first half times cosines is added once more."""
+    half = x.shape[-1] // 2
+    one, other = x[..., :half], x[..., half:]
+    cos, sin = (lib.asarray(f(angle))[:, None] for f in (np.cos, np.sin))
+    return torch.cat([one * cos - other * sin + one * cos, other * cos + one * sin], -1)
+
+
 def beside(lib, x, angle):
     """As in gpt-oss: halves turned apart."""
     cos, sin = (lib.asarray(f(angle))[:, None] for f in (np.cos, np.sin))
@@ -171,27 +179,26 @@ def test_turned_halves_run_on_ranks_as_the_module_does():
 
 
 def test_tables_of_no_one_base_are_named():
-    """Those of Llama 3.1, which turn slowly later, and positions that come in."""
-    x = torch.randn(SEQUENCES, TOKENS, WIDE, dtype=torch.float64)
-    result = umm.torch.chain(Attends(added, angles(500000.0, slower=8.0)).double(), (x,))
-    assert result.left_out == {"rotary positions of no one base, taken as of base 10,000": 2}
-    f = attends(added, angles(500000.0, slower=8.0))
-    assert umm.jax.chain(f, *[np.ones((SEQUENCES, TOKENS, WIDE))], *[np.ones((WIDE, WIDE))] * 3).left_out == {
-        "rotary positions of no one base, taken as of base 10,000": 2
-    }
+    """Those of Llama 3.1, which turn slowly later, and one angle for all columns of a position."""
+    x, w = np.ones((SEQUENCES, TOKENS, WIDE)), np.ones((WIDE, WIDE))
+    named = {"rotary positions of no one base, taken as of base 10,000": 2}
+    for turn, angle in ((added, angles(500000.0, slower=8.0)), (beside, angles(500000.0)[:, :1])):
+        assert umm.torch.chain(Attends(turn, angle).double(), (torch.from_numpy(x),)).left_out == named
+        assert umm.jax.chain(attends(turn, angle), x, w, w, w).left_out == named
 
 
 @pytest.mark.parametrize(
-    "swapped",
+    ("swapped", "angle"),
     [
-        lambda lib, x, _: torch.cat([x[..., HEAD // 2 :], x[..., : HEAD // 2]], -1),
-        lambda lib, x, _: torch.cat([2 * x[..., : HEAD // 2], x[..., HEAD // 2 :]], -1),
-        lambda lib, x, _: torch.cat([x[..., : HEAD // 2], x[..., : HEAD // 2]], -1),
-        lambda lib, x, angle: x + rotate_half(lib, x),
+        (lambda lib, x, _: torch.cat([x[..., HEAD // 2 :], x[..., : HEAD // 2]], -1), None),
+        (lambda lib, x, _: torch.cat([2 * x[..., : HEAD // 2], x[..., HEAD // 2 :]], -1), None),
+        (lambda lib, x, _: torch.cat([x[..., : HEAD // 2], x[..., : HEAD // 2]], -1), None),
+        (lambda lib, x, _: x + rotate_half(lib, x), None),
+        (twice, angles(500000.0)),
     ],
 )
-def test_halves_beside_each_other_are_not_taken_for_turned_ones(swapped):
-    """All four were read as rotary positions, or ran as if they were."""
-    module = Attends(swapped, None)
+def test_halves_beside_each_other_are_not_taken_for_turned_ones(swapped, angle):
+    """All were read as rotary positions, or ran as if they were."""
+    module = Attends(swapped, angle).double()
     with pytest.raises(umm.errors.InputError, match=r"no multiply|no statement|otherwise than for rotary"):
-        umm.torch.chain(module, (torch.randn(SEQUENCES, TOKENS, WIDE),))
+        umm.torch.chain(module, (torch.randn(SEQUENCES, TOKENS, WIDE, dtype=torch.float64),))

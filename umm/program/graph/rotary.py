@@ -102,15 +102,16 @@ def _pairs_turned(
     one: Sequence[Term], other: Sequence[Term], place: Callable[[Node], int | None], elements: Elements
 ) -> tuple[Constant, Constant] | None:
     """Return cosines and sines of x cos - y sin and y cos + x sin, where x and y are at places 0 and 1."""
+    if len(one) != 2 or len(other) != 2:
+        return None
     first = {place(x.node): x for x in one}
     second = {place(x.node): x for x in other}
     if set(first) != {0, 1} or set(second) != {0, 1}:
         return None
-    signs = [x.positive for x in (first[0], first[1], second[1], second[0])]
-    factors = [x.factor for x in (first[0], first[1], second[1], second[0])]
-    if signs != [True, False, True, True]:
+    in_order = first[0], first[1], second[1], second[0]
+    if [x.positive for x in in_order] != [True, False, True, True]:
         return None
-    cosines, sines, *same = (x for x in factors if x is not None)
+    cosines, sines, *same = (x.factor for x in in_order if x.factor is not None)
     if len(same) != 2:
         return None
     for x, y in zip((cosines, sines), same, strict=True):
@@ -125,15 +126,17 @@ def _equal(one: Any, other: Any) -> bool:
 
 
 def _half(node: Node) -> int | None:
-    return next((i for i in (0, 1) if _is_half(node, i)), None)
-
-
-def _is_half(node: Node, number: int) -> bool:
-    """Whether a node is the first (0) or second (1) half of the columns of heads."""
+    """Return whether a node is the first (0) or the second (1) half of the columns of heads."""
     how = node.how
-    if node.kind != "slice" or how["run"].axis != COLS or how["step"] != 1:
-        return False
-    return bool(2 * how["count"] == how["run"].size and how["start"] == number * how["count"])
+    if (
+        node.kind != "slice"
+        or how["run"].axis != COLS
+        or how["step"] != 1
+        or 2 * how["count"] != how["run"].size
+    ):
+        return None
+    place, rest = divmod(how["start"], how["count"])
+    return None if rest else int(place)
 
 
 def _parity(node: Node) -> int | None:
@@ -222,9 +225,11 @@ def _by_pair(table: Array, size: int, name: str) -> Array:
     """Return a table's column for each pair; none if the two of a pair differ."""
     if table.shape[1] == size // 2:
         return table
-    halves = table.reshape(len(table), 2, -1) if name == "rope_halves" else table.reshape(len(table), -1, 2)
-    one, other = halves.swapaxes(0, 1) if name == "rope_halves" else np.moveaxis(halves, 2, 0)
-    return one if table.shape[1] == size and (one == other).all() else table[:, :0]
+    if table.shape[1] != size:
+        return table[:, :0]
+    halves, pair = ((2, -1), 1) if name == "rope_halves" else ((-1, 2), 2)
+    one, other = np.moveaxis(table.reshape(len(table), *halves), pair, 0)
+    return one if (one == other).all() else table[:, :0]
 
 
 def fitted(cosines: Array, sines: Array) -> tuple[float, int] | None:
