@@ -1,10 +1,14 @@
 """Rotary positions as models write them, in torch and JAX: values and gradients of their chains."""
 
+import re
+import runpy
+
 import numpy as np
 import pytest
 
 import umm.jax
 import umm.torch
+from umm.emit.chains.program import emit_chain
 from umm.executor import executor
 from umm.plans.lower import lower
 
@@ -12,6 +16,7 @@ torch = pytest.importorskip("torch", reason="torch is not installed; make test-f
 jax = pytest.importorskip("jax", reason="JAX is not installed; make test-frameworks has it")
 jnp, F = jax.numpy, torch.nn.functional
 
+MACHINE = umm.machine("h100-8")
 SEQUENCES, TOKENS, HEADS, HEAD = 2, 6, 2, 8
 WIDE = HEADS * HEAD
 
@@ -172,10 +177,36 @@ def test_turned_halves_run_on_ranks_as_the_module_does():
     program = umm.torch.chain(module, (x,)).with_gradients().chain.laid_out("megatron", 2)
     operands = {name.removesuffix(".weight"): w.detach().numpy().T for name, w in module.named_parameters()}
     operands |= {"X": x.reshape(-1, WIDE).numpy(), "dY": x.reshape(-1, WIDE).numpy()}
-    run = executor("numpy").run(lower(program, umm.machine("h100-8")), operands=operands)
+    run = executor("numpy").run(lower(program, MACHINE), operands=operands)
     expected = program.reference(operands)
     for name in ("Y", "dX", "dq", "dk", "dv"):
         np.testing.assert_allclose(run.results[name], expected[name], rtol=0, atol=1e-5, err_msg=name)
+
+
+@pytest.mark.parametrize("name", ["the base of Llama 3", "a part of the columns"])
+@pytest.mark.parametrize("target", ["torch", "jax"])
+def test_emitted_programs_turn_halves_as_the_module_does(target, name, tmp_path):
+    torch.manual_seed(0)
+    module = Attends(*WRITTEN[name]).double()
+    x = torch.randn(SEQUENCES, TOKENS, WIDE, dtype=torch.float64)
+    program = umm.torch.chain(module, (x,)).chain.laid_out("megatron", 2)
+    text = emit_chain(target, umm.run(lower(program, MACHINE), "sim"), MACHINE, "")
+    # Run in this process its first lines would set the number of devices of all tests.
+    text = text.replace("if jax.device_count() < RANKS:", "if False:").replace(
+        "MESH = Mesh(", "MESH = None and Mesh("
+    )
+    path = tmp_path / "layer.py"
+    path.write_text(re.sub(r"^os\.environ\[.*\n", "", text, flags=re.MULTILINE))
+    emitted, tokens = runpy.run_path(str(path)), x.reshape(-1, WIDE)
+    weights = {y.removesuffix(".weight"): w.detach() for y, w in module.named_parameters()}
+    if target == "jax":
+        values = {y: w.numpy().T.astype(np.float32) for y, w in weights.items()}
+        made = emitted["layer"](values | {"X": tokens.numpy().astype(np.float32)})["Y"]
+    else:
+        block = emitted["Block"]().double()
+        block.load_state_dict({f"{y}.weight": w for y, w in weights.items()})
+        made = block(tokens).detach()
+    np.testing.assert_allclose(made, module(x).detach().reshape(-1, WIDE), rtol=0, atol=1e-5)
 
 
 def test_tables_of_no_one_base_are_named():
