@@ -302,7 +302,7 @@ class Rates:
         """Return the seconds of a sum over ranks by the fastest of the engine's ways."""
         if ranks == 1:
             return 0.0
-        key = ("all-reduce", ranks, int(nbytes))
+        key = ("all-reduce", ranks, nbytes)
         if key not in self._known:
             kernels = self.machine.library.kernels if self.machine.library else {}
             ways = [None, *(name for name, kernel in kernels.items() if kernel.joins(ranks))]

@@ -130,7 +130,7 @@ class Rates:
         """Return the seconds of a collective alone, by the machine's library where its file has one."""
         if len(ranks) < 2 or nbytes < 1:
             return 0.0
-        key = (what, ranks, int(nbytes))
+        key = (what, ranks, nbytes)
         if key not in self._known:
             self._known[key] = seconds_alone(self.machine, what, ranks, nbytes)
         return self._known[key]
