@@ -430,10 +430,11 @@ def _between(
     # taken off what the cards are charged, that in which the links inside wait for the first, or cards for
     # the last one, off what those are, and the latencies of more messages off the wait.
     longer = max(takes, within)
-    edge = within / chunks / (1 if what == "all-reduce" else n)
     fill = 0.0 if what == "all-reduce" else max(0.0, takes / (n - 1) - within / n) / chunks
+    inner = min(within, longer - fill)
+    edge = within / chunks if what == "all-reduce" else inner / chunks / n
     over = max(LEAST_BETWEEN, min(1.0, (longer - edge) / takes)) * takes * card / moved
-    slower = min(within, longer - fill) * inside.width / inside.moved
+    slower = inner * inside.width / inside.moved
     # While the links inside are busy longer than the cards, other chunks' transfers hide latencies of a sum.
     hidden = longer - takes if what == "all-reduce" else 0.0
     # The last message inside a node is one of its n where those take longer than the cards' n - 1.
