@@ -489,7 +489,18 @@ def test_hostile_names_of_parameters_are_names_of_tensors():
     assert all(re.fullmatch(r"[A-Za-z0-9_.]+", x) for x in names)
 
 
+@pytest.mark.parametrize("made", [lambda x: x, torch.compile, "exported"])
+def test_a_layer_alone_compiled_or_exported_is_one_multiply(made):
+    """A weight that is the module's own has no path; an exported program cannot change its mode."""
+    layer, x = torch.nn.Linear(8, 4, bias=False), torch.zeros(2, 8)
+    module = torch.export.export(layer, (x,)).module() if made == "exported" else made(layer)
+    (multiply,) = chain(module, (x,)).chain.statements
+    assert multiply.kind == "multiply"
+
+
 def test_mistakes_are_refused_in_a_line():
+    with pytest.raises(InputError, match="computes mostly by conv2d"):
+        chain(torch.nn.Conv2d(3, 8, 3, padding=1), (torch.zeros(1, 3, 8, 8),))
     with pytest.raises(InputError, match="is not an"):
         chain(3, ())
     with pytest.raises(InputError, match="export refuses Linear"):

@@ -4,6 +4,7 @@ import inspect
 import warnings
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from typing import Any
 
 from umm.errors import InputError, ProblemError
@@ -94,13 +95,15 @@ def _exported(module: Any, example_inputs: Any) -> Any:
         args, kwargs = torch.utils._pytree.tree_map_only(torch.Tensor, lambda x: x.to(device), (args, kwargs))
     training = module.training
     try:
+        with suppress(NotImplementedError):  # of an exported program, which has one mode
+            module.eval()
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             # With gradients the graph has the regions of no_grad, but autograd refuses some changes in place.
             for gradients in (True, False):
                 try:
                     with torch.set_grad_enabled(gradients):
-                        return torch.export.export(module.eval(), args, kwargs, strict=False)
+                        return torch.export.export(module, args, kwargs, strict=False)
                 except RuntimeError as error:
                     if not gradients or "inplace" not in str(error).replace("in-place", "inplace"):
                         raise
@@ -108,7 +111,8 @@ def _exported(module: Any, example_inputs: Any) -> Any:
         first = (str(error).strip() or type(error).__name__).splitlines()[0]
         raise InputError(f"torch.export refuses {type(module).__name__}: {first[:300]}") from None
     finally:
-        module.train(training)
+        with suppress(NotImplementedError):
+            module.train(training)
 
 
 def _leaf(reader: Reader, node: Any, signature: Any, dtypes: Counter[str]) -> None:
@@ -141,7 +145,7 @@ def _leaf(reader: Reader, node: Any, signature: Any, dtypes: Counter[str]) -> No
     flipped = len(shape) == 2 and "linear" in users and "embedding" not in users
     made = reader.graph.leaf("weight", shape, flipped=flipped)
     path = [x for x in parameter.split(".") if x != "weight"]
-    made.node.label = ".".join(path[-2:] if path[-1] == "bias" else path[-1:])
+    made.node.label = ".".join(path[-2:] if path[-1:] == ["bias"] else path[-1:])
     dtypes[str(value.dtype).removeprefix("torch.")] += value.numel()
     reader.values[node] = made
 
