@@ -212,7 +212,7 @@ def test_emitted_programs_turn_halves_as_the_module_does(target, name, tmp_path)
 def test_tables_of_no_one_base_are_named():
     """Those of Llama 3.1, which turn slowly later, and one angle for all columns of a position."""
     x, w = np.ones((SEQUENCES, TOKENS, WIDE)), np.ones((WIDE, WIDE))
-    named = {"rotary positions of no one base, taken as of base 10,000": 2}
+    named = {"rotary positions of no single base, taken as of base 10,000": 2}
     for turn, angle in ((added, angles(500000.0, slower=8.0)), (beside, angles(500000.0)[:, :1])):
         assert umm.torch.chain(Attends(turn, angle).double(), (torch.from_numpy(x),)).left_out == named
         assert umm.jax.chain(attends(turn, angle), x, w, w, w).left_out == named

@@ -222,9 +222,8 @@ class Reader:
     def _concatenate(self, equation: Any, *parts: Any) -> Any:
         """Read halves that are turned by their positions."""
         shape = equation.outvars[0].aval.shape
-        if equation.params["dimension"] != len(shape) - 1 or not all(isinstance(x, Value) for x in parts):
-            return None
-        return joined(self.graph, parts, shape, _elements)
+        beside = equation.params["dimension"] == len(shape) - 1
+        return joined(self.graph, parts, shape, _elements) if beside else None
 
     def _stack(self, equation: Any, *parts: Any) -> Any:
         """Read neighbours that are turned by their positions."""

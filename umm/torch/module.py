@@ -24,7 +24,7 @@ def chain(module: Any, example_inputs: Any, *, name: str = "module") -> Traced:
     Repeated layers, the items of a ModuleList or Sequential, are one chain and their number. What compilers
     of frameworks do counts as done: elementwise operations and norms are fused, biases are added as a
     multiply writes, and a softmax between two multiplies is fused attention. Rotary positions have the base
-    of the module's tables; tables that are unknown, or have no one base, are named in ``left_out``.
+    of the module's tables; tables that are unknown, or have no single base, are named in ``left_out``.
 
     Args:
         module: An ``nn.Module``; on ``torch.device("meta")`` no weights are made.
@@ -59,7 +59,7 @@ def chain(module: Any, example_inputs: Any, *, name: str = "module") -> Traced:
     outputs = [x.node for x in given if isinstance(x, Value)]
     for x in given:
         if isinstance(x, (Buffer, Joined, Route, Scores)):
-            reader.graph.leave_out("a result that is no one matrix")
+            reader.graph.leave_out("a result that is not one matrix")
     if not outputs or not reader.flop:
         raise ProblemError(
             f"{type(module).__name__} has no multiply that gives its result; there is nothing to plan"

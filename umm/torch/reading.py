@@ -242,9 +242,7 @@ class Reader:
             return self._below(parts, shape)
         if any(isinstance(x, Constant) for x in parts):
             return None
-        values = [x for x in parts if isinstance(x, Value)]
-        turned = joined(self.graph, values, shape, self.constant) if len(values) == len(parts) else None
-        return turned or Joined(tuple(parts), shape)
+        return joined(self.graph, parts, shape, self.constant) or Joined(tuple(parts), shape)
 
     def _stack(self, parts: Sequence[Any], axis: int = 0, *, node: Any) -> Any:
         """Read neighbours that are turned by their positions."""

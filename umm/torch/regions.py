@@ -1,5 +1,6 @@
 """Regions of a module without gradients or with casts, which torch.export puts into graphs of their own."""
 
+from operator import attrgetter
 from typing import Any
 
 
@@ -16,15 +17,14 @@ def inlined(module: Any) -> Any:
         part = next((x for x in node.args if getattr(x, "op", "") == "get_attr"), None)
         if part is None:
             continue
-        region = inner_module(module, part.target)
+        region = attrgetter(part.target)(module)
         given = node.args[node.args.index(part) + 1 :]
         inputs = [x for x in region.graph.nodes if x.op == "placeholder"]
         inlined(region)
-        for x in (
-            x for x in region.graph.nodes if x.op == "get_attr" and x.users
-        ):  # of a condition or a loop
+        # Parts of a condition or a loop.
+        for x in (y for y in region.graph.nodes if y.op == "get_attr" and y.users):
             name = f"{part.target}_{x.target}".replace(".", "_")
-            setattr(module, name, inner_module(region, x.target))
+            setattr(module, name, attrgetter(x.target)(region))
             x.target = name
         with graph.inserting_before(node):
             results = graph.graph_copy(region.graph, dict(zip(inputs, given, strict=True)))
@@ -36,13 +36,6 @@ def inlined(module: Any) -> Any:
             graph.erase_node(user)
         graph.erase_node(node)
     return graph
-
-
-def inner_module(module: Any, path: str) -> Any:
-    """Return a module inside another by its path."""
-    for name in path.split("."):
-        module = getattr(module, name)
-    return module
 
 
 def _detached(torch: Any, graph: Any, x: Any) -> Any:

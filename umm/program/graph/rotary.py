@@ -42,12 +42,14 @@ def terms(node: Node, positive: bool = True) -> list[Term]:
     return [Term(node, positive)]
 
 
-def joined(graph: Graph, parts: Sequence[Value], shape: Sequence[int], elements: Elements) -> Value | None:
+def joined(graph: Graph, parts: Sequence[Any], shape: Sequence[int], elements: Elements) -> Value | None:
     """Return two arrays beside each other as one array, if both are of the columns of one; else None.
 
     These are halves or neighbours that are turned by their positions or swapped on the way to that, and
     columns that are turned with the others as they are. Parts whose last dimension has length 1 are stacked.
     """
+    if not all(isinstance(x, Value) for x in parts):
+        return None
     stacked = all(x.dims and not x.dims[-1] for x in parts)
     if stacked:
         parts = [Value(x.node, x.dims[:-1]) for x in parts]
@@ -199,7 +201,7 @@ def _rope(
     else:
         result = fitted(*(_by_pair(y, size, name) for y in (cosines, sines)))
         if result is None:
-            graph.leave_out("rotary positions of no one base, taken as of base 10,000")
+            graph.leave_out("rotary positions of no single base, taken as of base 10,000")
     base, first = result or (DEFAULT_BASE, 0)
     return name, Leaf(source, "rc"), size, positions, base, first, 0
 
