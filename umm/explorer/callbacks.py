@@ -39,6 +39,10 @@ class Sources:
     chains: Files  # files of chains that every viewer finds dropped in, as text by name
     machines: Machines = field(default_factory=dict)  # machines of files that every viewer finds dropped in
 
+    def files_of(self, asked: "Asked") -> tuple[Machines, Files]:
+        """Return machines and chains of files by name; those that the viewer dropped in come first."""
+        return {**self.machines, **asked.files}, {**self.chains, **asked.chains}
+
 
 @dataclass(frozen=True)
 class Asked:
@@ -90,7 +94,7 @@ def viewed(asked: Asked, sources: Sources, pinned: bool = False) -> View:
         pinned: Whether it stands beside another, and nothing beside it.
     """
     state, mistakes = read(asked.query)
-    machines, chains = {**sources.machines, **asked.files}, {**sources.chains, **asked.chains}
+    machines, chains = sources.files_of(asked)
     case, problem = tried(lambda: case_of(state, machines, chains))
     content = sources.dropped.get(asked.dropped)
     measured = content if isinstance(content, Trace) else None
@@ -154,7 +158,7 @@ def answered(asked: Asked, sources: Sources) -> Answer:
 
 def _all(view: View, asked: Asked, sources: Sources) -> Shown:
     """Return everything but the tab in sight and the progress."""
-    machines, chains = {**sources.machines, **asked.files}, {**sources.chains, **asked.chains}
+    machines, chains = sources.files_of(asked)
     shown = answer.words(view, machines, usual_values(), chains)
     return shown | answer.control_values(view.state, shown["facts.data"]["divisors"])
 

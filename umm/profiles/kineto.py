@@ -53,7 +53,7 @@ def profile_of(content: Any) -> Profile:
             "ProfilerActivity.CUDA] (torch.profiler), and record_shapes=True for the sizes of multiplies"
         )
     by_pid = _by_pid(kernel_events)
-    device, devices = _device([(_device_of(x, by_pid), x) for x in kernel_events])
+    device, devices = _device(kernel_events, by_pid)
     chosen = [x for x in kernel_events if _device_of(x, by_pid) == device]
     process = str(chosen[0].get("pid")).rpartition(" ")[0]
     if by_pid and process:  # "[TP00] 0" of a merged file, whose other ranks have the same ids
@@ -124,16 +124,18 @@ def _by_pid(events: Sequence[Mapping[str, Any]]) -> bool:
     return "" not in devices and all(len(x) == 1 for x in devices.values())
 
 
-def _device(rows: Sequence[tuple[str, Mapping[str, Any]]]) -> tuple[str, int]:
+def _device(events: Sequence[Mapping[str, Any]], by_pid: bool) -> tuple[str, int]:
     """Return the first device with at least half as much kernel time as the busiest, and the devices' number.
 
     Other processes of a host leave a stray kernel or copy on its first device.
     """
     busy: dict[str, float] = {}
-    for device, event in rows:
+    for event in events:
+        device = _device_of(event, by_pid)
         took = max(0.0, _number(event, "dur")) if _category(event) == "kernel" else 0.0
         busy[device] = busy.get(device, 0.0) + took
     most = max(busy.values())
+    # Names are numbers as texts: 9 comes before 10.
     return min((x for x, took in busy.items() if took >= most / 2), key=lambda x: (len(x), x)), len(busy)
 
 

@@ -299,9 +299,8 @@ def _kept(model: Model, bits: int, tokens: float, tp: int = 1) -> float:
     """Return the bytes of the cache and the states that a request keeps at each of some ranks."""
     total = 0.0
     for layer, count in model.kinds.items():
-        mixer, tokens_kept = layer.mixer, tokens
-        if window := getattr(mixer, "window", 0):
-            tokens_kept = min(tokens, window)
+        mixer = layer.mixer
+        tokens_kept = min(tokens, getattr(mixer, "window", 0) or tokens)
         indexer, heads = getattr(mixer, "indexer", None), getattr(mixer, "kv_heads", 1)
         of_token = (layer.cache - (indexer.cache if indexer else 0)) * bits / 8 * split(heads, tp) / heads
         states = getattr(mixer, "state", 0) * STATE_BYTES / tp

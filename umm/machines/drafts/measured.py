@@ -28,10 +28,8 @@ TIMES = {"seconds": 1.0, "latency": 1e-3, "ms": 1e-3, "us": 1e-6}
 """Columns of times and their unit in seconds; AIConfigurator's latency is in ms."""
 UNITS = "latency and ms are milliseconds, us microseconds"
 MOST_OF_PEAK = 10.0  # times the peak from which on no measurement can be right; units differ by a thousand
-LEAST_OF_PEAK = (
-    0.01  # share of the peak that some multiply reaches whose flop take as long as this at the peak
-)
-LONG_S = 50e-6
+LEAST_OF_PEAK = 0.01  # share of the peak that some long multiply reaches
+LONG_S = 50e-6  # seconds at the peak from which on a multiply is long
 AIC, AIC_TABLE = "aiconfigurator_core", "perf.parquet"
 SYSTEMS = {
     "a100_sxm": "a100-8", "h100_sxm": "h100-8", "h200_sxm": "h200-8", "b200_sxm": "b200-8",
@@ -86,12 +84,12 @@ def doubt_of(rows: Mapping[tuple[str, int, int, int], float], machine: Machine) 
     """
     shares: dict[tuple[str, int, int, int], float] = {}
     long_shares = []
-    for (dtype, m, n, k), seconds in rows.items():
-        name = dtype.partition(":")[0]
+    for key, seconds in rows.items():
+        name, m, n, k = key[0].partition(":")[0], *key[1:]
         ideal = 2.0 * m * n * k / machine.peaks.get(MATRIX_TYPES.get(name, name), math.inf)
-        shares[dtype, m, n, k] = ideal / seconds
+        shares[key] = ideal / seconds
         if ideal > LONG_S:
-            long_shares.append(ideal / seconds)
+            long_shares.append(shares[key])
     dtype, m, n, k = fastest = max(shares, key=lambda x: shares[x], default=("", 0, 0, 0))
     if shares.get(fastest, 0.0) > MOST_OF_PEAK:
         raise InputError(

@@ -406,8 +406,8 @@ def _between(
         # A chain of nodes goes both ways, on two lanes each, and passes a chunk on once it is there; of an
         # odd number each way is half. Of a reduce two fifths hide behind the sums inside nodes. Half
         # of the latencies of later chunks hides in the time of the bytes.
-        further, choices = 0.0 if n == 2 else n / 2 - n % 2, []
-        further *= 0.6 if what == "reduce" else 1.0
+        further = (0.0 if n == 2 else n / 2 - n % 2) * (0.6 if what == "reduce" else 1.0)
+        choices = []
         for chunks in range(1, max(1, min(CHUNKS, nbytes // p // LEAST_CHUNK)) + 1):
             chain = takes * (1.0 + further * min(1.0, 2 / chunks))
             busy = max(chain, within * (1.0 + 1.0 / chunks)) + min(takes, within) / chunks

@@ -37,10 +37,8 @@ def causes(result: Beside, machine: Machine, dtype: str = "bfloat16") -> list[Ca
     if not 1 / ANOTHER < apart < ANOTHER:
         words = f"kernels take {apart:.3g} times the prediction: is it of the same model, step and ranks?"
         return [Cause(words, abs(result.measured_s - result.predicted_s))]
-    known, profile = (
-        [*_links(result, machine, dtype), *_kernels(result, peak_name(machine, dtype))],
-        result.profile,
-    )
+    known = [*_links(result, machine, dtype), *_kernels(result, peak_name(machine, dtype))]
+    profile = result.profile
     waits, idle = sum(x.waits for x in result.rows), profile.span_s - profile.busy_s
     if waits > WAITS * result.measured_s:
         words = (
