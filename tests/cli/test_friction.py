@@ -74,10 +74,7 @@ MLP, MIXTURE = umm.chain("mlp", **SIZES), {**SIZES, "experts": 2, "top_k": 1}
         (lambda: umm.peers(None, "h100-8"), "peers takes a Problem or a chain"),
         (lambda: umm.peers(PROBLEM, "h100-8", ranks=1.5), "ranks = 1.5 is not possible"),
         (lambda: umm.peers(PROBLEM, "h100-8", ranks=0), "ranks = 0 is not possible"),
-        (
-            lambda: umm.peers(PROBLEM, "h100-8", ranks=7),
-            "ranks, not 7; leave out ranks",
-        ),
+        (lambda: umm.peers(PROBLEM, "h100-8", ranks=7), "ranks, not 7; leave out ranks"),
         (lambda: umm.peers(PROBLEM, "h100-8", crossover="no"), "crossover takes True, False or None"),
         (lambda: umm.peers(PROBLEM, "h100-8", at=5), "at takes a function, not 5, a int"),
         (lambda: umm.peers(PROBLEM, "h100-8", at=lambda n: n, tokens="32"), "tokens = '32' is not possible"),

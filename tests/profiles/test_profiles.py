@@ -62,18 +62,8 @@ def test_a_profile_is_put_beside_the_pipeline_stage_of_its_rank(tmp_path):
     The first stage has the embedding instead. A profile of other ranks is put beside the first, with a note.
     """
     saved, run = tmp_path / "step.json", CliRunner().invoke
-    sizes = [
-        "--model",
-        "llama-3-8b",
-        "--batch",
-        "32",
-        "--length",
-        "4K",
-        "--machine",
-        "h100-8",
-        "--nodes",
-        "2",
-    ]
+    sizes = ["--model", "llama-3-8b", "--batch", "32", "--length", "4K"]
+    sizes += ["--machine", "h100-8", "--nodes", "2"]
     assert run(main, ["step", *sizes, "--tp", "2", "--pp", "2", "--json", "-o", str(saved)]).exit_code == 0
     step = asked(fsdp=0, tp=2, pp=2)
     last = step_kernels(step, 1)
@@ -94,19 +84,9 @@ def test_a_profile_is_put_beside_the_pipeline_stage_of_its_rank(tmp_path):
 
 def test_a_schedules_rank_is_that_of_the_profile(tmp_path):
     """Of 1500 rows in tiles of 1024 rank 0 has 1024, rank 1 has 476; B is wholly at each, in one multiply."""
-    sizes = [
-        "-m",
-        "1500",
-        "-n",
-        "1K",
-        "-k",
-        "1K",
-        "--a",
-        "cyclic:1024x1024:2x1",
-        "--c",
-        "cyclic:1024x1024:2x1",
-    ]
-    flags = [*sizes, "--b", "row@2", "--ranks", "2", "--machine", "h100-8", "--dtype", "bf16"]
+    layouts = ["--a", "cyclic:1024x1024:2x1", "--b", "row@2", "--c", "cyclic:1024x1024:2x1"]
+    flags = ["-m", "1500", "-n", "1K", "-k", "1K", *layouts, "--dtype", "bf16"]
+    flags += ["--ranks", "2", "--machine", "h100-8"]
     content = kineto([Kernel(MULTIPLY, "", 1e-4, (476, 1024, 1024))])
     for rank, by in ((0, "kind"), (1, "shape")):
         content["distributedInfo"] = {"rank": rank, "world_size": 2}

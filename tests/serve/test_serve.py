@@ -408,15 +408,8 @@ def test_a_machine_without_the_engine_says_so():
 
 def test_a_number_that_only_the_machine_without_the_engine_has_is_refused():
     """The engine's NCCL has no tree-ll; the file's own kernels would answer with half the time."""
-    asked = [
-        *COMMAND[:3],
-        "--machine",
-        "h100-8",
-        "--tp",
-        "8",
-        "--set",
-        "library.all-reduce.tree-ll.step=x0.999",
-    ]
+    setting = "library.all-reduce.tree-ll.step=x0.999"
+    asked = [*COMMAND[:3], "--machine", "h100-8", "--tp", "8", "--set", setting]
     result = CliRunner().invoke(main, asked)
     assert (result.exit_code, result.stderr.count("\n")) == (2, 1)
     assert "h100-8 kernels=vllm has no number 'library.all-reduce.tree-ll.step'" in result.stderr
