@@ -536,13 +536,11 @@ class Builder(Room):
         of_lane, lane = named([*lanes, "start"], column(len(lanes), lane))
         means, way = named(names, column(-1, way))
         charge, padded = (np.array([x.get(key, 0) for x in hows])[how] for key in ("charge", "padded"))
-        spans = into.spans
-        elements = (spans[:, 1] - spans[:, 0]) * (spans[:, 3] - spans[:, 2])
         self._lines.append(
             Lines(
                 column(LOCAL, kind, np.int8), ranks, of_lane, lane,
                 column(self._start_s, late * self._signal_s, np.float64), np.full(total, UNSAID), means, way,
-                column(0.0, charge * np.maximum(1.0, padded / elements), np.float64), details,
+                column(0.0, charge * np.maximum(1.0, padded / into.elements), np.float64), details,
             )
         )  # fmt: skip
 
