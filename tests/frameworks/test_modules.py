@@ -319,6 +319,23 @@ def test_arrays_that_would_be_read_wrongly_are_not_understood(name):
     assert operation in made.unknown
 
 
+def test_a_condition_is_not_understood_and_its_larger_part_is_counted():
+    """Its weights, which nothing else reads, ended in an IndexError."""
+
+    class Chosen(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.inner, self.outer = (torch.nn.Linear(10, 10, bias=False) for _ in range(2))
+
+        def forward(self, x):
+            chosen = torch.cond(x.sum() > 0, lambda h: self.inner(self.inner(h)), lambda h: 2 * h, (x,))
+            return self.outer(self.outer(self.outer(chosen + x)))
+
+    result = chain(Chosen(), ZEROS[:1])
+    assert result.unknown["cond"] == 2 * (2 * 6 * 10 * 10)
+    assert result.share == pytest.approx(3 / 5)
+
+
 def test_a_mask_that_inputs_give_is_named():
 
     class Masked(torch.nn.Module):

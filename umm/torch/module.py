@@ -139,7 +139,7 @@ def _leaf(reader: Reader, node: Any, signature: Any, dtypes: Counter[str]) -> No
     users, stack = set[str](), [node]
     while stack:
         for user in (x for x in stack.pop().users if x.op == "call_function"):
-            op = str(user.target).split(".")[1]
+            op = str(user.target).removeprefix("aten.").split(".")[0]
             users.add(op)
             stack += [user] if op in FREE else []
     flipped = len(shape) == 2 and "linear" in users and "embedding" not in users

@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from math import prod
+from operator import attrgetter
 from typing import Any, NamedTuple
 
 from umm.errors import InputError
@@ -65,7 +66,12 @@ def shape_of(node: Any) -> tuple[int, ...]:
 
 
 def flop_of(node: Any) -> int:
-    """Return the flop of a call that multiplies, 2mnk of each product; 0 of others."""
+    """Return the flop of the products of a call, 2mnk each; of a condition those of its larger branch."""
+    inner = (x.target for x in node.args if getattr(x, "op", "") == "get_attr")
+    parts = [attrgetter(x)(node.graph.owning_module) for x in inner]
+    bodies = [x.graph for x in parts if hasattr(x, "graph")]
+    if bodies:
+        return max(sum(flop_of(y) for y in x.nodes if y.op == "call_function") for x in bodies)
     name = str(node.target).removeprefix("aten.").split(".")[0]
     out = prod(shape_of(node))
     given = (y for x in node.args for y in (x if isinstance(x, list) else [x]))
