@@ -16,6 +16,7 @@ from umm.serve.deployment import PRECISIONS, Deployment
 from umm.step.flags import RECIPES
 from umm.step.flags import emitted as emit_step
 from umm.step.parallel import MODULES, RECOMPUTE, Parallel
+from umm.step.stacks import find_stack
 
 ROOT = Path(__file__).parents[2]
 FOLDER = ROOT / "build/peers/parsers"
@@ -56,7 +57,7 @@ def test_torchtitans_own_parser_reads_the_toml(tmp_path):
         Parallel(16, 64, 4096, fsdp=8, cp=2, ep=2, recompute="selective"),
         Parallel(8, 64, 4096, zero=0, recompute="every:2"),
     ]
-    texts += [emit_step("torchtitan", x, 1.0, 2.0) for x in steps]
+    texts += [emit_step("torchtitan", x, find_stack("torchtitan"), 1.0, 2.0) for x in steps]
     lists = []
     for number, text in enumerate((*texts, texts[0] + "no_such_key = 3\n")):
         path = tmp_path / f"{number}.toml"
@@ -87,6 +88,7 @@ STEPS = [
     *(Parallel(8, 64, 4096, zero=x, precision=y) for x, y in product((0, 1, 2, 3), RECIPES)),
     *(Parallel(8, 64, 4096, tp=2, recompute=x) for x in (*RECOMPUTE, *MODULES)),
     *(Parallel(8, 64, 4096, zero=x, offload=y) for x, y in product((1, 3), ("optimizer", "activations:3"))),
+    *(Parallel(8, 64, 4096, offload="optimizer", precision=x) for x in RECIPES),
 ]
 
 
@@ -97,7 +99,7 @@ def test_megatrons_own_parser_and_checks_take_the_flags():
         [ranks, *shlex.split(f"{x} {MODEL}", comments=True)] for ranks, x in zip("224", texts, strict=True)
     ]
     for step in STEPS:
-        text = emit_step("megatron", step, 1.0, 2.0)
+        text = emit_step("megatron", step, find_stack("megatron"), 1.0, 2.0)
         lists.append([str(step.ranks), *shlex.split(f"{text} {MODEL}", comments=True)])
     *results, refused = read_by("megatron", [*lists, [*lists[0], "--no-such-flag"]])
     assert "--no-such-flag" in refused

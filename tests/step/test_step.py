@@ -437,6 +437,20 @@ def test_split_weights_of_8_bits_are_gathered_in_these(keep_bf16, more):
     assert moved("all-gather", zero=3, **sizes) == pytest.approx(16 * 2 * SMALL_WEIGHTS, rel=1e-6)
 
 
+@pytest.mark.parametrize(("zero", "weight", "gathered"), [(0, 4.06, 0), (1, 2.06, 2), (3, 2.06, 16 * 1.03)])
+def test_mxfp8_keeps_and_gathers_weights_as_megatron_does(zero, weight, gathered):
+    """Beside bfloat16 without a distributed optimizer; with one through its gradients' buffer in bfloat16."""
+    linear = sum(x.elements for layer in SMALL.layers for x in layer.weights(4096) if x.linear)
+    ends = SMALL_WEIGHTS - linear
+    parallel = Parallel(ranks=8, batch=64, length=4096, precision="mxfp8", zero=zero)
+    asked = question(SMALL, parallel, rates_of(umm.machine("b200-8"), "mxfp8"))
+    nbytes = sum(x.calls * x.nbytes for x in step_kernels(asked) if x.kind == "all-gather")
+    passes = {0: 0, 1: 1, 3: 16}[zero]
+    assert nbytes == pytest.approx(gathered * linear + 2 * passes * ends, rel=1e-6)
+    if zero < 3:
+        assert predict(asked).memory["weights"] == pytest.approx(weight * linear + 2 * ends)
+
+
 def test_attention_that_stays_in_bfloat16_has_weights_of_two_bytes():
     """Of llama-3-8b 10,240 x 4,096 a layer; in MXFP8 others have 2.06 bytes, and no copy in bfloat16."""
     machine, weights = umm.machine("b200-8"), 32 * 4096 * 10240

@@ -3,6 +3,8 @@
 from collections.abc import Callable, Iterator
 
 from umm.step.parallel import IN_BF16, Parallel
+from umm.step.rates import BF16
+from umm.step.stacks import Stack, keeps_stored
 
 RECIPES = {
     "bf16": "", "fp8": "--fp8-format hybrid --fp8-recipe tensorwise",
@@ -19,13 +21,16 @@ SCHEDULES = {
 """torch.distributed.pipelining's names."""
 
 
-def megatron(p: Parallel) -> Iterator[str]:
+def megatron(p: Parallel, stack: Stack) -> Iterator[str]:
     """Yield lines of Megatron-LM's flags, and comments for the rest.
 
     Source: megatron/training/arguments.py.
     """
+    fsdp = p.shards > 1 or p.zero in (2, 3)
+    overlaps = " --overlap-grad-reduce --overlap-param-gather" if stack.data_overlap or fsdp else ""
     yield f"--micro-batch-size {p.micro_batch} --global-batch-size {p.batch} --seq-length {p.length} --bf16"
-    yield f"--tensor-model-parallel-size {p.tp}" + (" --sequence-parallel" if p.tp > 1 else "")
+    tensor = f"--tensor-model-parallel-size {p.tp}" + " --sequence-parallel" * (p.tp > 1)
+    yield tensor + " --tp-comm-overlap" * (p.tp > 1 and stack.overlaps_tensor(p.precision))
     yield f"--pipeline-model-parallel-size {p.pp}"
     if p.schedule == "interleaved" and p.vp > 1:
         yield f"--num-virtual-stages-per-pipeline-rank {p.vp}"
@@ -35,19 +40,26 @@ def megatron(p: Parallel) -> Iterator[str]:
         yield f"--context-parallel-size {p.cp}"
     if p.ep > 1:
         yield f"--expert-model-parallel-size {p.ep} --expert-tensor-parallel-size 1"
-    if p.shards > 1 or p.zero in (2, 3):
+    if fsdp:
         sharding = SHARDING[3 if p.shards > 1 else p.zero]
         yield (
-            f"--use-megatron-fsdp --data-parallel-sharding-strategy {sharding} "
-            "--use-distributed-optimizer --no-gradient-accumulation-fusion --ckpt-format fsdp_dtensor"
+            f"--use-megatron-fsdp --data-parallel-sharding-strategy {sharding} --use-distributed-optimizer"
+            f"{overlaps} --no-gradient-accumulation-fusion --ckpt-format fsdp_dtensor"
         )
+        if p.optimizer == "muon":
+            yield "# Megatron-FSDP does not have muon yet: take --zero 1"
         if 1 < p.shards < p.dp * p.cp:
             copies = p.dp * p.cp // p.shards
             yield f"--num-distributed-optimizer-instances {copies} --outer-dp-sharding-strategy no_shard"
     elif p.zero:
-        yield "--use-distributed-optimizer --overlap-grad-reduce --overlap-param-gather"
+        yield f"--use-distributed-optimizer{overlaps}"
+    if stack.gradient_bytes == BF16:
+        yield "--grad-reduce-in-bf16"
     if RECIPES[p.precision]:
-        yield RECIPES[p.precision]
+        # MXFP8's weights are gathered through the buffer of gradients, but not by Megatron-FSDP.
+        reused = " --reuse-grad-buf-for-mxfp8-param-ag" * (p.precision == "mxfp8" and not fsdp)
+        gathers = f" --fp8-param-gather{reused}" if keeps_stored(p, stack) else ""
+        yield RECIPES[p.precision] + gathers
     if p.recompute == "full" or p.every:
         yield "--recompute-granularity full --recompute-method uniform --recompute-num-layers 1"
     elif p.recompute != "none":
@@ -55,7 +67,10 @@ def megatron(p: Parallel) -> Iterator[str]:
         modules = named.get(p.recompute) or p.recompute.replace(",", " ")
         yield f"--recompute-granularity selective --recompute-modules {modules}"
     if p.offload == "optimizer":
-        yield "--optimizer-cpu-offload --use-precision-aware-optimizer"
+        if p.optimizer == "adam" and (p.zero or p.shards > 1):
+            yield "--optimizer-cpu-offload --use-precision-aware-optimizer"
+        else:
+            yield "# Megatron-LM keeps states in the host's memory of adam alone, split by --zero 1 or more"
     elif p.offloaded_layers:
         layers = "all" if p.offload == "activations" else f"the first {p.offloaded_layers}"
         yield f"# activations of {layers} layers wait in the host's memory: cpu_offloading_num_layers"
@@ -75,7 +90,7 @@ def megatron(p: Parallel) -> Iterator[str]:
         yield f"# schedule {p.schedule} is not in Megatron-LM; this runs 1F1B"
 
 
-def torchtitan(p: Parallel) -> Iterator[str]:
+def torchtitan(p: Parallel, stack: Stack) -> Iterator[str]:
     """Yield lines of torchtitan's TOML, and comments for the rest.
 
     Source: torchtitan/config/job_config.py.
@@ -117,15 +132,20 @@ def torchtitan(p: Parallel) -> Iterator[str]:
         yield f"# {p.offload} in the host's memory: enable_cpu_offload moves weights and states too"
     if p.kept_bf16:
         yield f"# {p.keep_bf16} in bfloat16: name their modules in filter_fqns of the converter"
+    if stack.gradient_bytes == BF16:
+        yield f"# gradients are summed in bfloat16 by stack {stack.name}, in float32 by torchtitan"
     if p.zero in (1, 2) and p.shards == 1:
         yield "# states of the optimizer alone are split (ZeRO-1, 2): FSDP2 splits weights too, or nothing"
 
 
-FRAMEWORKS: dict[str, Callable[[Parallel], Iterator[str]]] = {"megatron": megatron, "torchtitan": torchtitan}
+FRAMEWORKS: dict[str, Callable[[Parallel, Stack], Iterator[str]]] = {
+    "megatron": megatron,
+    "torchtitan": torchtitan,
+}
 """Writers by the name that --emit takes."""
 
 
-def emitted(framework: str, parallel: Parallel, seconds: float, tokens: float) -> str:
+def emitted(framework: str, parallel: Parallel, stack: Stack, seconds: float, tokens: float) -> str:
     """Return the flags of a configuration for a framework, after a comment with the prediction."""
     first = f"# {parallel.words()}: {seconds:.4g} s a step, {tokens:,.0f} tokens/s a device predicted"
-    return "\n".join([first, *FRAMEWORKS[framework](parallel)]) + "\n"
+    return "\n".join([first, *FRAMEWORKS[framework](parallel, stack)]) + "\n"

@@ -80,7 +80,8 @@ def step(asked: flags.Step) -> None:
         best = predict(question(model, Parallel(**given), rates))
         record, shown = partial(step_record, best), partial(print_step, step=best)
     if asked.emit:
-        click.echo(emitted(asked.emit, best.parallel, best.seconds, best.tokens_per_second), nl=False)
+        text = emitted(asked.emit, best.parallel, rates.stack, best.seconds, best.tokens_per_second)
+        click.echo(text, nl=False)
         return
 
     asked.answer(

@@ -12,6 +12,7 @@ from umm.program.statements.attention import Attention
 from umm.quoting import shell
 from umm.step.flags import FRAMEWORKS
 from umm.step.parallel import Parallel
+from umm.step.stacks import Stack
 from umm.traces.trace import Trace
 
 TARGETS = ("torch", "jax", "torchtitan", "megatron", "nccl")  # what a chain in layouts is printed as
@@ -62,7 +63,7 @@ def flags(framework: str, spread: Spread, note: str) -> str:
     lines = [shell.comment(f"{forward.chain.name}: {spread.words}. {note}")]
     order = " ".join(map(str, spread.ranks.tolist()))
     replicated = TP in spread.roles and not spread.sequence_parallel
-    for line in FRAMEWORKS[framework](parallel):
+    for line in FRAMEWORKS[framework](parallel, Stack(framework)):
         lines.append(line.replace(" --sequence-parallel", "") if replicated else line)
         if replicated and framework == "torchtitan" and line.startswith("tensor_parallel_degree"):
             lines.append(WHOLE)
