@@ -86,6 +86,14 @@ def test_weights_of_a_rank_are_those_of_the_checkpoint_over_its_ranks():
     assert result.memory["weights"] == pytest.approx(671e9 / 8, rel=0.02)
 
 
+def test_a_vision_tower_is_loaded_beside_the_language_model():
+    """0.6 billion weights of a tower take 1.2 GB of a device, a fourth of it on 4 ranks."""
+    model = replace(SMALL, vision=600_000_000)
+    for tp in (1, 4):
+        more = served(model, tp=tp).memory["weights"] - served(tp=tp).memory["weights"]
+        assert more == pytest.approx(1.2e9 / tp)
+
+
 def test_experts_with_attention_groups_exchange_tokens():
     mixture = find_model("qwen3-30b-a3b")
     apart = served(mixture, attention_dp=8, ep=8, concurrency=256)

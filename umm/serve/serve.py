@@ -256,7 +256,9 @@ def _memory(model: Model, d: Deployment, rates: Rates) -> dict[str, float]:
     ends = {
         x.module: x.elements * STORED[rates.head if x.module == "lm_head" else "bf16"] for x in model.ends()
     }
-    nbytes = sum(ends.values()) / d.tp
+    # Engines load what turns pictures into tokens too, in bfloat16 and split as the rest (vLLM:
+    # `--mm-encoder-tp-mode weights`).
+    nbytes = (sum(ends.values()) + model.vision * STORED["bf16"]) / d.tp
     for layer, of_file in _layers(model, d.precision):
         for weight, stored in zip(layer.weights(model.hidden), of_file, strict=True):
             if weight.module.startswith("mlp.experts"):
