@@ -5,7 +5,7 @@ import os
 import signal
 import sys
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from threading import Timer
 from time import monotonic
 from typing import Any
@@ -147,9 +147,11 @@ def _interrupted_by_signals() -> Iterator[list[int]]:
         if not came or not issubclass(what.exc_type, KeyboardInterrupt):
             usual(what)
             return
-        again = Timer(AGAIN_S, os.kill, (os.getpid(), came.pop()))  # a callback cannot raise
-        again.daemon = True
-        again.start()
+        while came:  # also where it comes again before its timer has started
+            again = Timer(AGAIN_S, os.kill, (os.getpid(), came.pop()))  # a callback cannot raise
+            again.daemon = True
+            with suppress(KeyboardInterrupt):
+                again.start()
 
     ends = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP) if launched_rank() is None else (signal.SIGINT,)
     usual, sys.unraisablehook = sys.unraisablehook, lost
