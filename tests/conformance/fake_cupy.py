@@ -268,7 +268,8 @@ class Array(np.ndarray):
 UFUNCS = {
     "absolute", "add", "bitwise_and", "bitwise_or", "bitwise_xor", "cos", "divide", "exp", "greater",
     "greater_equal", "isnan", "left_shift", "less", "less_equal", "log", "logaddexp", "matmul", "maximum",
-    "minimum", "multiply", "negative", "power", "remainder", "right_shift", "sin", "sqrt", "square", "subtract",
+    "minimum", "multiply", "negative", "power", "remainder", "right_shift", "sin", "sqrt", "square",
+    "subtract",
 }  # fmt: skip
 FUNCTIONS = {"arange", "asarray", "empty_like", "full_like", "isneginf", "where", "zeros", "zeros_like"}
 
