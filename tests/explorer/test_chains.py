@@ -196,7 +196,7 @@ def test_another_row_has_its_own_layouts_schedule_and_command(behind):
     choice = view.priced.top[2]
     assert run(page["as-command.children"])["predicted"]["makespan_s"] == pytest.approx(choice.makespan_s)
     assert view.point.trace.makespan_s == pytest.approx(choice.makespan_s)
-    assert "first_start_s" in str(page["schedule-data.children"])
+    assert "first start" in str(page["schedule-data.children"])
     assert page["facts.data"]["point"].startswith("?chain=mlp&tokens=64&hidden=64&ffn=128&ranks=4&layouts=X")
 
 
