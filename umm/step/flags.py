@@ -3,8 +3,7 @@
 from collections.abc import Callable, Iterator
 
 from umm.step.parallel import IN_BF16, Parallel
-from umm.step.rates import BF16
-from umm.step.stacks import Stack, keeps_stored
+from umm.step.stacks import Stack
 
 RECIPES = {
     "bf16": "", "fp8": "--fp8-format hybrid --fp8-recipe tensorwise",
@@ -53,12 +52,12 @@ def megatron(p: Parallel, stack: Stack) -> Iterator[str]:
             yield f"--num-distributed-optimizer-instances {copies} --outer-dp-sharding-strategy no_shard"
     elif p.zero:
         yield f"--use-distributed-optimizer{overlaps}"
-    if stack.gradient_bytes == BF16:
+    if stack.gradient_bytes == 2:
         yield "--grad-reduce-in-bf16"
     if RECIPES[p.precision]:
         # MXFP8's weights are gathered through the buffer of gradients, but not by Megatron-FSDP.
         reused = " --reuse-grad-buf-for-mxfp8-param-ag" * (p.precision == "mxfp8" and not fsdp)
-        gathers = f" --fp8-param-gather{reused}" if keeps_stored(p, stack) else ""
+        gathers = f" --fp8-param-gather{reused}" if p.keeps_stored(stack) else ""
         yield RECIPES[p.precision] + gathers
     if p.recompute == "full" or p.every:
         yield "--recompute-granularity full --recompute-method uniform --recompute-num-layers 1"
@@ -132,7 +131,7 @@ def torchtitan(p: Parallel, stack: Stack) -> Iterator[str]:
         yield f"# {p.offload} in the host's memory: enable_cpu_offload moves weights and states too"
     if p.kept_bf16:
         yield f"# {p.keep_bf16} in bfloat16: name their modules in filter_fqns of the converter"
-    if stack.gradient_bytes == BF16:
+    if stack.gradient_bytes == 2:
         yield f"# gradients are summed in bfloat16 by stack {stack.name}, in float32 by torchtitan"
     if p.zero in (1, 2) and p.shards == 1:
         yield "# states of the optimizer alone are split (ZeRO-1, 2): FSDP2 splits weights too, or nothing"

@@ -8,6 +8,7 @@ from typing import Any
 from umm.errors import ProblemError, did_you_mean
 from umm.numbers import whole_in
 from umm.step.pipeline import FIXED_CHUNKS, SCHEDULES
+from umm.step.stacks import Stack
 
 PRECISIONS = ("bf16", "fp8", "fp8-block", "mxfp8", "nvfp4")
 OPTIMIZERS = ("adam", "muon", "sgd")
@@ -179,6 +180,13 @@ class Parallel:
     def expert_data_group(self) -> tuple[int, ...]:
         """The first group of ranks that hold the same experts."""
         return tuple(range(0, self.stage_ranks, self.ep))
+
+    def keeps_stored(self, stack: Stack) -> bool:
+        """Whether ranks keep and gather weights in few bits alone, without a copy in bfloat16."""
+        # --fp8-param-gather needs a distributed optimizer on the device, which casts its float32 weights.
+        # Source: megatron/training/arguments.py (validate_args).
+        splits = self.zero > 0 or self.shards > 1
+        return self.precision in stack.stored_weights and splits and self.offload != "optimizer"
 
     def words(self) -> str:
         """Name of the configuration: ``tp4 pp8 vp5 dp2, 128 micro-batches of 1``."""

@@ -8,7 +8,6 @@ from typing import Any
 
 from umm.errors import ProblemError, did_you_mean
 from umm.files import read_toml
-from umm.step.parallel import Parallel
 
 
 @dataclass(frozen=True)
@@ -66,13 +65,6 @@ class Stack:
     def overlaps_tensor(self, precision: str) -> bool:
         """Whether tensor parallel collectives run beside multiplies of a precision."""
         return self.tensor_overlap > 0 and (not self.tensor_overlaps or precision in self.tensor_overlaps)
-
-
-def keeps_stored(p: Parallel, stack: Stack) -> bool:
-    """Whether ranks keep and gather weights in few bits alone, without a copy in bfloat16."""
-    # --fp8-param-gather needs a distributed optimizer on the device, which casts its float32 weights.
-    # Source: megatron/training/arguments.py (validate_args).
-    return p.precision in stack.stored_weights and (p.zero > 0 or p.shards > 1) and p.offload != "optimizer"
 
 
 @lru_cache(maxsize=1)

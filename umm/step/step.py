@@ -15,7 +15,7 @@ from umm.step.layers import CORE, DATA, EXCHANGE, FORWARD, UPDATE, WEIGHT, Part,
 from umm.step.parallel import FROM_START, Parallel
 from umm.step.pipeline import ZERO_BUBBLE, Chunk, Timeline, kept_at_peaks, stage_of, timeline
 from umm.step.rates import BF16, DTYPES, FP32, KEPT_MORE, STORED, Rates
-from umm.step.stacks import Stack, find_stack, keeps_stored
+from umm.step.stacks import Stack, find_stack
 from umm.units import percent
 
 LAYERS, BUBBLE, COMMUNICATION, LOSS, OPTIMIZER, HOST = (
@@ -515,7 +515,7 @@ def gathered_bytes(p: Parallel, stack: Stack, weights: float, wide: float) -> fl
     # Megatron-LM gathers primary weights in their few bits, FSDP among it, but MXFP8's through the buffer of
     # gradients, in bfloat16. Source: fp8_param_gather and reuse_grad_buf_for_mxfp8_param_ag of its
     # distributed_data_parallel_config.py, which Megatron-Bridge's recipes in 8 bits set.
-    narrow = keeps_stored(p, stack) and (p.precision != "mxfp8" or p.zero > 1 or p.shards > 1)
+    narrow = p.keeps_stored(stack) and (p.precision != "mxfp8" or p.zero > 1 or p.shards > 1)
     stored = STORED[p.precision] if narrow else BF16
     return (weights - wide) * stored + wide * BF16
 
@@ -669,7 +669,7 @@ def _bytes(asked: Question, stage: Cost, activations: float) -> dict[str, float]
     if p.tp > 1 and asked.stack.overlaps_tensor(p.precision):
         overlapped = p.tokens * asked.model.hidden * (GATHER_BUFFERS * (stored or BF16) + SUM_BUFFERS * BF16)
     # Multiplies in few bits read copies of the weights by rows and by columns, with bfloat16 ones or alone.
-    weight = 2 * stored + (0 if keeps_stored(p, asked.stack) else BF16)
+    weight = 2 * stored + (0 if p.keeps_stored(asked.stack) else BF16)
     wide = resident(stage.wide, stage.wide_experts)
     return {
         "weights": (resident(stage.dense, stage.experts) - wide) * weight + wide * BF16,
