@@ -3,6 +3,7 @@
 from collections.abc import Callable, Iterator
 
 from umm.step.parallel import IN_BF16, Parallel
+from umm.step.rates import BF16
 from umm.step.stacks import Stack
 
 RECIPES = {
@@ -25,8 +26,7 @@ def megatron(p: Parallel, stack: Stack) -> Iterator[str]:
 
     Source: megatron/training/arguments.py.
     """
-    fsdp = p.shards > 1 or p.zero in (2, 3)
-    overlaps = " --overlap-grad-reduce --overlap-param-gather" if stack.data_overlap or fsdp else ""
+    overlaps = " --overlap-grad-reduce --overlap-param-gather" if stack.data_overlap or p.is_fsdp else ""
     yield f"--micro-batch-size {p.micro_batch} --global-batch-size {p.batch} --seq-length {p.length} --bf16"
     tensor = f"--tensor-model-parallel-size {p.tp}" + " --sequence-parallel" * (p.tp > 1)
     yield tensor + " --tp-comm-overlap" * (p.tp > 1 and stack.overlaps_tensor(p.precision))
@@ -39,7 +39,7 @@ def megatron(p: Parallel, stack: Stack) -> Iterator[str]:
         yield f"--context-parallel-size {p.cp}"
     if p.ep > 1:
         yield f"--expert-model-parallel-size {p.ep} --expert-tensor-parallel-size 1"
-    if fsdp:
+    if p.is_fsdp:
         sharding = SHARDING[3 if p.shards > 1 else p.zero]
         yield (
             f"--use-megatron-fsdp --data-parallel-sharding-strategy {sharding} --use-distributed-optimizer"
@@ -52,11 +52,11 @@ def megatron(p: Parallel, stack: Stack) -> Iterator[str]:
             yield f"--num-distributed-optimizer-instances {copies} --outer-dp-sharding-strategy no_shard"
     elif p.zero:
         yield f"--use-distributed-optimizer{overlaps}"
-    if stack.gradient_bytes == 2:
+    if stack.gradient_bytes == BF16:
         yield "--grad-reduce-in-bf16"
     if RECIPES[p.precision]:
         # MXFP8's weights are gathered through the buffer of gradients, but not by Megatron-FSDP.
-        reused = " --reuse-grad-buf-for-mxfp8-param-ag" * (p.precision == "mxfp8" and not fsdp)
+        reused = " --reuse-grad-buf-for-mxfp8-param-ag" * (p.precision == "mxfp8" and not p.is_fsdp)
         gathers = f" --fp8-param-gather{reused}" if p.keeps_stored(stack) else ""
         yield RECIPES[p.precision] + gathers
     if p.recompute == "full" or p.every:
@@ -131,7 +131,7 @@ def torchtitan(p: Parallel, stack: Stack) -> Iterator[str]:
         yield f"# {p.offload} in the host's memory: enable_cpu_offload moves weights and states too"
     if p.kept_bf16:
         yield f"# {p.keep_bf16} in bfloat16: name their modules in filter_fqns of the converter"
-    if stack.gradient_bytes == 2:
+    if stack.gradient_bytes == BF16:
         yield f"# gradients are summed in bfloat16 by stack {stack.name}, in float32 by torchtitan"
     if p.zero in (1, 2) and p.shards == 1:
         yield "# states of the optimizer alone are split (ZeRO-1, 2): FSDP2 splits weights too, or nothing"

@@ -181,6 +181,11 @@ class Parallel:
         """The first group of ranks that hold the same experts."""
         return tuple(range(0, self.stage_ranks, self.ep))
 
+    @property
+    def is_fsdp(self) -> bool:
+        """Whether data parallel ranks split gradients or weights, as Megatron-FSDP does."""
+        return self.shards > 1 or self.zero > 1
+
     def keeps_stored(self, stack: Stack) -> bool:
         """Whether ranks keep and gather weights in few bits alone, without a copy in bfloat16."""
         # --fp8-param-gather needs a distributed optimizer on the device, which casts its float32 weights.

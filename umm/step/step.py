@@ -515,7 +515,7 @@ def gathered_bytes(p: Parallel, stack: Stack, weights: float, wide: float) -> fl
     # Megatron-LM gathers primary weights in their few bits, FSDP among it, but MXFP8's through the buffer of
     # gradients, in bfloat16. Source: fp8_param_gather and reuse_grad_buf_for_mxfp8_param_ag of its
     # distributed_data_parallel_config.py, which Megatron-Bridge's recipes in 8 bits set.
-    narrow = p.keeps_stored(stack) and (p.precision != "mxfp8" or p.zero > 1 or p.shards > 1)
+    narrow = p.keeps_stored(stack) and (p.precision != "mxfp8" or p.is_fsdp)
     stored = STORED[p.precision] if narrow else BF16
     return (weights - wide) * stored + wide * BF16
 
