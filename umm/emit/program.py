@@ -40,8 +40,9 @@ def emit(
         return jax_program.program(asked)
     if target == "torch":  # DTensor's program where one mesh has all layouts, else one that sends ranges
         meshes = shared_mesh([*problem.outside, asked.stays])
-        one_mesh = meshes is not None and meshes[0].is_sorted
-        return torch_mesh.program(asked, meshes) if meshes and one_mesh else torch_ranges.program(asked)
+        if meshes and meshes[0].is_sorted:
+            return torch_mesh.program(asked, meshes)
+        return torch_ranges.program(asked)
     # A script on umm itself: the schedule, predicted, executed and checked.
     defaults = {field.name: field.default for field in fields(Options)}
     changed = {name: value for name, value in options.items() if value != defaults.get(name)}

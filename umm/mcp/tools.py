@@ -34,7 +34,7 @@ class Served:
     @cached_property
     def params(self) -> dict[str, click.Parameter]:
         """The flags and arguments that are served, by the names that a call gives them."""
-        shown = (x for x in self.command.params if not getattr(x, "hidden", False))
+        shown = (x for x in self.command.params if not (isinstance(x, click.Option) and x.hidden))
         params = [x for x in shown if x.name not in LEFT_OUT and x.type is not WRITE]
         # Its long name without dashes, or its short one.
         return {max(x.opts, key=len).lstrip("-").replace("-", "_"): x for x in params}
