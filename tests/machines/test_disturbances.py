@@ -406,7 +406,7 @@ def test_tf32_is_a_choice_of_the_machine():
 
 
 def test_a_machine_in_tf32_stays_so_with_other_numbers():
-    """Settings, as what-if makes them, keep the peak of TF32, and scale it where they are of it."""
+    """Changed numbers keep the peak of TF32, and a factor of that peak scales it."""
     tf32 = umm.machine("h100-8:tf32")
     for numbers in ({"fabric.bandwidth": "x0.5"}, {"nodes": "2"}):
         changed = with_settings(tf32, numbers)

@@ -58,7 +58,7 @@ def test_each_number_is_one_to_change_and_all_bandwidths_together():
     ],
 )  # fmt: skip
 def test_a_types_peak_and_efficiency_are_changed_by_their_names_in_the_file(dtype, key):
-    """What-if left out peak.float8, and ranges the assumed efficiency of float4."""
+    """Sensitivities include peak.float8, and ranges the assumed efficiency of float4."""
     machine = umm.machine("b200-8")
     (peak,) = [x for x in knobs(machine, 2, dtype) if x.name.startswith("peak.")]
     assert peak.name == f"peak.{key}"

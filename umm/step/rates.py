@@ -32,7 +32,7 @@ It is read for its largest value, which scales all (fp8, nvfp4), and for the Had
 (nvfp4). Source: Transformer Engine, recipes of current scaling and NVFP4.
 """
 KEPT_MORE = {"nvfp4": 0.15}
-"""What training keeps from forward to backward beside what is counted here, a share of that.
+"""Share by which activations exceed those that are counted here, by precision.
 
 Rank 19 of llama-3-405b on GB300 (TP 4, PP 8) had 206.2 GiB allocated beside pools of graphs where 190.3 are
 counted, 111.7 of them activations (Megatron-Bridge, issue 2221). No source says what they are. Recipes that

@@ -33,7 +33,7 @@ FREE = (
 )  # fmt: skip
 """What neither moves nor changes elements where a model is evaluated; casts are of the pass they are in."""
 OF_JOINED = ("cat", "expand", "linear", "matmul", "mm", "scaled_dot_product_attention", "view", "reshape")
-"""What is read of arrays beside each other."""
+"""Operations that are read where they have several arrays joined to one."""
 BINARY = {
     "add": "+",
     "sub": "-",
